@@ -6,11 +6,14 @@ from typing import Final
 import polars as pl
 
 from capture.classify.columns_from_names import as_categories
+from capture.classify.kernel_symbols import find_symbols
 from capture.classify.layer_inference import (
     MAX_STREAMS,
     InferenceEvidence,
     InferredLayers,
     KernelSequence,
+    find_last_cycles,
+    has_repeated_block,
     infer_layers,
 )
 from capture.classify.layer_roles import map_role_to_op
@@ -29,13 +32,15 @@ MIN_AGREEMENT_SHARE: Final = 0.99  # of the launches with a reported layer, for 
 _MIN_LAYERS: Final = 2
 _ACTIVATION_OP: Final = "mlp.act"
 _TABLE_OP: Final = "embed"
+_END_SYMBOLS: Final = "EZ"  # of kernels at the ends of a pass: an embedding, sampling
+_END_NAMES: Final = r"\brand|\b(send|recv_?)$"  # random input, and transfers between stages of a pipeline
 _NO_STEP: Final = pl.Series([-1])
 _TRAINING_PHASES: Final = ("backward", "optimizer")  # training runs its layers forward and backward
 
 
 def add_inferred_structure(run: Run, log: Log) -> Run:
     """Return the run with the layers, roles and steps that its source lacks, inferred from repetition."""
-    run = _add_inferred_layers(run, log)
+    run = _add_repeated_passes(_add_inferred_layers(run, log), log)
     message = next((n.message for n in log.freeze().notices if n.id == STEPS_NOTICE), None)
     return replace(run, meta={**run.meta, STEPS_NOTICE: message}) if message else run
 
@@ -57,6 +62,47 @@ def _add_inferred_layers(run: Run, log: Log) -> Run:
             log.note(STEPS_NOTICE, _STEPS_MESSAGE, count=steps.height)
             events = pl.concat([events, steps], how="diagonal")
     return replace(run, events=drop_empty_columns(events).rechunk(), meta=meta, log=log.freeze())
+
+
+def _add_repeated_passes(run: Run, log: Log) -> Run:
+    """Return the run with steps where what its busiest track runs repeats in one order, also in training."""
+    if run.has("step") or not all(map(run.has, ("t", "dur", "lens"))):
+        return run
+    work = run.events.with_row_index("row").filter(_mark_work(run.events)).drop_nulls(["t", "dur"])
+    kernels = work.sort("t", maintain_order=True)
+    begins = _find_pass_begins(kernels)
+    passes = pl.Series(begins.search_sorted(kernels["t"], side="right")).cast(pl.Int64)
+    steps = pl.DataFrame({"row": kernels["row"], "step": passes}).filter(pl.col("step") > 0)
+    events = run.events.with_row_index("row").join(steps, on="row", how="left", maintain_order="left")
+    events = events.drop("row")
+    marks = _build_step_rows(events)
+    if begins.is_empty() or marks.is_empty():
+        return run
+    log.note(STEPS_NOTICE, _STEPS_MESSAGE, count=marks.height)
+    return replace(run, events=pl.concat([events, marks], how="diagonal").rechunk(), log=log.freeze())
+
+
+def _find_pass_begins(kernels: pl.DataFrame) -> pl.Series:
+    """Find when each pass begins: where names and shapes repeat, else where names do, as contexts grow."""
+    if "track" in kernels.columns and kernels.height:
+        kernels = kernels.filter(pl.col("track") == kernels["track"].mode()[0])
+    for columns in (["name", "shape"], ["name"]):
+        present = [pl.col(c).to_physical() for c in columns if c in kernels.columns]
+        codes = kernels.select(pl.struct(present).rank("dense").cast(pl.Int64)).to_series()
+        period, count = find_last_cycles(codes.to_numpy())
+        if count and _is_whole_pass(kernels.tail(period), codes.tail(period)):
+            first = kernels["t"].head(1 if kernels.height >= period * (count + 1) else 0)  # a prompt
+            return first.append(kernels["t"].tail(period * count).gather_every(period))
+    return kernels["t"].clear()
+
+
+def _is_whole_pass(cycle: pl.DataFrame, codes: pl.Series) -> bool:
+    """Whether kernels that repeat are no layer but a pass: with an end of it, a way back, or some layers."""
+    if "phase" in cycle.columns and cycle["phase"].n_unique() > 1:
+        return True
+    names = cycle["name"].unique().cast(pl.String)
+    is_end = names.str.contains(_END_NAMES).any() or {*find_symbols(names.to_list())} & {*_END_SYMBOLS}
+    return bool(is_end) or has_repeated_block(codes.to_numpy())
 
 
 def _build_step_rows(events: pl.DataFrame) -> pl.DataFrame:
@@ -155,9 +201,7 @@ def _select_timed_kernels(events: pl.DataFrame) -> pl.DataFrame:
     """Select the device's kernels by start time, else the host's; none if any of them trains."""
     if not {"t", "dur", "lens", "category"} <= set(events.columns):
         return events.clear()
-    is_kernel, lens = events["kind"] == "kernel", events["lens"]
-    work = is_kernel & (lens == "gpu")
-    work = work if work.any() else is_kernel & (lens == "host")
+    work = _mark_work(events)
     if "phase" in events.columns and any((work & (events["phase"] == p)).any() for p in _TRAINING_PHASES):
         return events.clear()
     columns = [c for c in ("name", "category", "t", "dur", "track", "step", "layer") if c in events.columns]
@@ -166,6 +210,13 @@ def _select_timed_kernels(events: pl.DataFrame) -> pl.DataFrame:
     rows = pl.int_range(events.height, dtype=pl.UInt32, eager=True).alias("row")
     kernels = filter_rows(events[columns].insert_column(0, rows), work)
     return kernels if kernels["t"].is_sorted() else kernels.sort("t", maintain_order=True)
+
+
+def _mark_work(events: pl.DataFrame) -> pl.Series:
+    """Mark the device's kernels, else the host's."""
+    is_kernel, lens = events["kind"] == "kernel", events["lens"]
+    work = is_kernel & (lens == "gpu")
+    return work if work.any() else is_kernel & (lens == "host")
 
 
 def _build_sequence(kernels: pl.DataFrame) -> KernelSequence:

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os.path import commonprefix
 from pathlib import PurePath
 from typing import Final
 
+import msgspec
 import polars as pl
 
 from capture.clean_text import clean
@@ -18,6 +20,7 @@ from capture.run import Run, drop_empty_columns
 SAME_CLOCK_TOLERANCE_NS: Final = 1_000_000  # offsets this close stem from one clock, read twice
 _RANK_TRACK: Final = re.compile(r"rank (\d{1,9})(?: / |$)")
 _RANK_IN_NAME: Final = re.compile(r"rank[ _.-]?(\d{1,9})", re.IGNORECASE)
+_INFERRED_STEPS: Final = "inferred_steps"  # id of the notice, and key of the run's meta
 _TRACK_COLUMNS: Final = ("track", "launcher")
 _NUMBER: Final = re.compile(r"\d{1,9}")
 
@@ -114,6 +117,7 @@ def parse_ranks_from_names(names: Sequence[str]) -> list[int] | None:
 
 def _merge_launch(launch: Mapping[int, Run], guess: Sequence[str]) -> Run:
     """Return the runs of one launch as one run, on the clock of the first."""
+    launch = _drop_uneven_steps(launch)
     runs = list(launch.values())
     first = runs[0]
     offsets, clocks = _compute_clock_offsets(runs)
@@ -130,6 +134,23 @@ def _merge_launch(launch: Mapping[int, Run], guess: Sequence[str]) -> Run:
     name = first.name if len(names) == 1 else _find_common_name(names)
     events = drop_empty_columns(pl.concat(frames, how="diagonal")).rechunk()
     return Run(name, meta, events, log.freeze(), _merge_tables(launch))
+
+
+def _drop_uneven_steps(launch: Mapping[int, Run]) -> Mapping[int, Run]:
+    """Return the runs without steps that are inferred, if not all ranks have as many."""
+    counts = {run.events["step"].n_unique() if run.has("step") else 0 for run in launch.values()}
+    return launch if len(counts) == 1 else {rank: _drop_inferred_steps(run) for rank, run in launch.items()}
+
+
+def _drop_inferred_steps(run: Run) -> Run:
+    if _INFERRED_STEPS not in run.meta:
+        return run
+    meta = {key: value for key, value in run.meta.items() if key != _INFERRED_STEPS}
+    log = msgspec.structs.replace(
+        run.log, notices=tuple(n for n in run.log.notices if n.id != _INFERRED_STEPS)
+    )
+    events = run.events.filter(pl.col("kind") != "step").drop("step")
+    return replace(run, meta=meta, log=log, events=events)
 
 
 def _compute_clock_offsets(runs: Sequence[Run]) -> tuple[list[int], list[str]]:

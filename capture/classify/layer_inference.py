@@ -223,6 +223,9 @@ def _attach_side_streams(
 _EMBEDDINGS, _SAMPLING = (ord("E"), ord("v")), ord("Z")
 _ATTENTION_CODES: Final = [ord(symbol) for symbol in "CSs"]
 _MIN_MIXERS_OF_PASS: Final = 3
+_MIN_CYCLES: Final = 4  # that repeat, to be more than the layers of one pass
+_MIN_BLOCK: Final = 3  # kernels: fewer, as of three projections, are no layer
+_COMPARED_END: Final = 64  # kernels at the end that are compared before all
 _PASS_MIXER_CODES: Final = np.array([ord(symbol) for symbol in "CSVs"], dtype=np.uint8)
 
 
@@ -334,6 +337,49 @@ def _find_pass_start(marks: Ints, symbols: SymbolCodes, most: int) -> int:
     if (symbols[embedded[:1]] == ord("v")).any():
         embedded = embedded[-most:]
     return int(embedded[0]) if len(embedded) else after_sampling
+
+
+def find_last_cycles(values: Codes) -> tuple[int, int]:
+    """Find the length of the cycles with which a sequence ends, and their number; zeros without any.
+
+    They are most of it and begin with the value with which it begins, or behind one pass of another length:
+    else they may be parts of a longer one, as layers are of a pass.
+    """
+    size, least = len(values), 2
+    periods = size - 1 - np.flatnonzero(values[:-1] == values[-1:])[::-1]
+    for period in periods[periods <= size // _MIN_CYCLES].tolist():
+        end = values[-min(period, _COMPARED_END) :]
+        if period < least or not np.array_equal(end, values[-len(end) - period : -period]):
+            continue
+        others = np.flatnonzero(values[:-period] != values[period:])
+        length = size - (int(others[-1]) + 1 if len(others) else 0)
+        count = length // period
+        before, cycle = np.split(values, [size - count * period])
+        is_most = 2 * length >= size and cycle[:1] == values[0]
+        if count >= _MIN_CYCLES and np.ptp(cycle) and (is_most or _is_one_pass(before, cycle[:period])):
+            return period, count
+        least = length - period + 1  # a shorter one would repeat no further
+    return 0, 0
+
+
+def _is_one_pass(before: Codes, cycle: Codes) -> bool:
+    """Whether all values of a cycle are before the cycles, too, and one of them once in both."""
+    names, counts = np.unique(cycle, return_counts=True)
+    counts_before = np.array([np.count_nonzero(before == name) for name in names])
+    return bool(counts_before.all() and ((counts == 1) & (counts_before == 1)).any())
+
+
+def has_repeated_block(values: Codes) -> bool:
+    """Whether some values that follow each other follow once more, as layers do: three or more."""
+    places = (np.flatnonzero(values == value) for value in np.unique(values))
+    distances = {gap for each in places for gap in np.diff(each).tolist() if gap >= _MIN_BLOCK}
+    return any(_has_run(values[:-gap] == values[gap:], gap) for gap in distances)
+
+
+def _has_run(is_equal: npt.NDArray[np.bool], length: int) -> bool:
+    """Whether so many values that follow each other are true."""
+    breaks = np.flatnonzero(~np.concatenate([[False], is_equal, [False]]))
+    return bool((np.diff(breaks) > length).any())
 
 
 # columns

@@ -199,3 +199,18 @@ def test_losses_of_all_ranks_are_added() -> None:
         runs.append(build_run(f"r{rank}", {}, pl.DataFrame({"name": ["a"]}), log))
     merged = merge_logs(runs)
     assert (merged.source, merged.read, merged.dropped) == ("/x", 20, 5)
+
+
+def test_inferred_steps_of_one_rank_alone_are_dropped() -> None:
+    """A stage of a pipeline repeats its layers only, and none can tell where its passes begin."""
+    rows = [
+        {"kind": "step", "name": "forward pass", "t": 5, "dur": 9, "step": 1},
+        {**KERNEL, "t": 6, "dur": 2},
+    ]
+    meta = {"inferred_steps": "from passes"}
+    with_steps, other = (build_run("a", meta | {"rank": rank}, pl.DataFrame(rows), Log()) for rank in (0, 1))
+    without = build_run("a", {"rank": 1}, pl.DataFrame([{**KERNEL, "t": 7, "dur": 2}]).drop("step"), Log())
+    (one,) = merge_ranks([with_steps, without])
+    assert not one.has("step") and "inferred_steps" not in one.meta and len(pairs(one)) == 2
+    (both,) = merge_ranks([with_steps, other])
+    assert both.has("step") and both.meta["inferred_steps"] == "from passes"

@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
+from capture.classify.layer_inference import find_last_cycles, has_repeated_block
 from capture.import_log import Log
 from capture.load_runs import load
 from capture.run import Run
@@ -182,3 +184,29 @@ def test_steps_of_training_end_with_those_of_the_optimizer(critics: int, tmp_pat
     work = run.events.filter(kind="kernel", name="aten::mm").sort("t")
     assert work["step"].to_list() == [1, 2, 3, 4]
     assert "optimizer" in run.meta["inferred_steps"]
+
+
+CYCLES_AT_END = {
+    "all": ([1, 2, 3, 2] * 5, (4, 5)),
+    "behind a prompt": ([1, 9, 9, 2] + [1, 2, 2] * 4, (3, 4)),
+    "behind a prompt of all of it": ([7, 3] + [2, 1] * 9 + [1, 2, 3] * 5, (3, 5)),
+    "too few": ([1, 2, 3] * 3, (0, 0)),
+    "one value": ([4] * 40, (0, 0)),
+    "layers of one pass": ([1] + [2, 3] * 12 + [4], (0, 0)),
+    "time steps behind an embedding": ([1] + [2, 3, 4] * 12 + [2], (0, 0)),
+    "layers within passes": (([1] + [2, 3] * 12 + [4]) * 4, (26, 4)),
+    "nothing": ([], (0, 0)),
+}
+
+
+@pytest.mark.parametrize(("values", "cycles"), CYCLES_AT_END.values(), ids=CYCLES_AT_END)
+def test_find_last_cycles_of_sequence(values: list[int], cycles: tuple[int, int]) -> None:
+    assert find_last_cycles(np.array(values, dtype=np.int64)) == cycles
+
+
+@pytest.mark.parametrize(
+    ("values", "has_block"),
+    [([9, 1, 2, 3, 1, 2, 3, 4], True), ([9, 1, 1, 1, 2, 3], False), ([1, 2, 3, 4, 1, 2], False), ([], False)],
+)
+def test_has_repeated_block_of_values(values: list[int], has_block: bool) -> None:
+    assert has_repeated_block(np.array(values, dtype=np.int64)) == has_block

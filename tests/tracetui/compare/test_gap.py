@@ -10,12 +10,13 @@ from capture.load_runs import load, load_all
 from capture.run import Run, build_run
 from tests.conftest import shared
 from tests.tracetui.analysis.time.test_idle_gaps import US, kernel
-from tests.tracetui.runs import made
+from tests.tracetui.runs import MS, made
 from tracetui.analysis.time.step_table import compute_step_table
 from tracetui.compare.diff import compare_runs
+from tracetui.compare.evidence.phase_totals import KERNELS, STEP, _clear_waiting_kernels, find_late_rank
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.compare.words.decision import describe_decision
-from tracetui.look import Look
+from tracetui.look import Look, Terms
 from tracetui.views.diff import build_notes
 
 
@@ -118,6 +119,51 @@ def test_a_real_sleep_of_one_of_two_ranks_is_its_arrival() -> None:
     assert float(wait) == pytest.approx(20, rel=0.05)
     back, *_ = describe_decision(compare_runs(runs[::-1], Look()), Look().terms)
     assert re.search(r", -20\.\d+ ms of it between aten::mm and c10d::allreduce_ on rank 1 ", back)
+
+
+def test_late_rank_is_named_beside_larger_change_of_step() -> None:
+    """On a loaded machine a step changes by more than a sleep; what is a tenth of the change says nothing."""
+    folder = shared("samples/gloo_ranks")
+    even, late = (load_all([folder / side], cache=False, merge=True)[0] for side in ("even", "late"))
+    places = [find_late_rank(Sides((even, late)), None, Terms(), change * 20 * MS) for change in (1, 4)]
+    assert {place and (place.after, place.ranks, place.is_arrival) for place in places} == {
+        ("c10d::allreduce_", (1,), True)
+    }
+    again = Sides((even, even))
+    assert find_late_rank(again, None, Terms(), 20.0 * MS) is None
+
+
+def test_late_rank_is_the_one_that_waits_before_its_transfer_though_another_waits_longer() -> None:
+    """Rank 0 sleeps 9 ms before it sends; rank 1 receives it 22 ms later, as both share a busy machine."""
+    comm = {"category": "comm"}
+    runs = []
+    for sleep, arrival in ((0, 1), (9, 22)):
+        rows = list[dict[str, object]]()
+        for rank, (before, after, wait) in enumerate((("tanh", "send", sleep), ("recv", "addmm", arrival))):
+            row = {"kind": "kernel", "lens": "host", "dur": MS, "track": f"rank {rank}"}
+            for step in range(8):
+                ends = (0, 1), (1 + wait, 1), (2 + wait, 98 - wait)  # the last one fills the step
+                for name, (t, dur) in zip((before, after, "fill"), ends, strict=True):
+                    time = {"step": step, "t": (100 * step + t) * MS, "dur": dur * MS}
+                    rows += [row | time | {"name": name} | (comm if name in ("send", "recv") else {})]
+        runs.append(made(rows))
+    place = find_late_rank(Sides((runs[0], runs[1])), None, Terms(), 21.0 * MS)
+    assert place and (place.before, place.after, place.ranks, place.is_arrival) == (
+        "tanh",
+        "send",
+        (0,),
+        True,
+    )
+
+
+@pytest.mark.parametrize(("step", "verdict"), [(20, "~"), (-20, "faster"), (2, "faster")])
+def test_kernels_that_wait_for_others_are_not_faster_beside_slower_step(step: int, verdict: str) -> None:
+    """Sends of 4 ms are short once the receiver is ready; the step is 20 ms longer."""
+    rows = [
+        (None, what, "step", 10.0, 10.0 + change, float(change), -9.0, -1.0, 0.01, "faster", 16, 0.7)
+        for what, change in ((STEP, step), (KERNELS, -4))
+    ]
+    assert [row[9] for row in _clear_waiting_kernels(rows)] == ["faster", verdict]
 
 
 def test_waits_of_ranks_without_steps_are_judged_by_equal_parts_of_the_run() -> None:

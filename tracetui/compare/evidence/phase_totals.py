@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -38,7 +39,7 @@ SCHEMA: Final = {
     "floor": pl.Float64,  # spread of equal runs that one run per side is judged by; null with repeats
 }
 _PARTS_OF_RUN: Final = 2 * MIN_SAMPLES  # that stand for steps where there are none
-PhaseRow = tuple[object, ...]  # one row of that schema
+PhaseRow = tuple[Any, ...]  # one row of that schema
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,10 @@ def compute_phase_totals(sides: Sides, look: Look) -> pl.DataFrame:
     """
     is_within = any(map(has_phases_within_steps, sides))
     phases = [look.phase] if is_within else _list_shared_phases(sides, look)
-    rows = [row for phase in phases for row in _judge_phase(sides, phase, look)]
+    rows_by_phase = [_judge_phase(sides, phase, look) for phase in phases]
+    if any(map(_list_transfers, sides)):
+        rows_by_phase = list(map(_clear_waiting_kernels, rows_by_phase))
+    rows = list(chain.from_iterable(rows_by_phase))
     if is_within and look.phase is not None:
         rows = [row for row in rows if row[1] == KERNELS]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row").with_columns(pl.col(pl.Float64).fill_nan(None))
@@ -117,30 +121,33 @@ def find_gap_change(sides: Sides, phase: str | None, terms: Terms, change_ns: fl
 def find_late_rank(sides: Sides, phase: str | None, terms: Terms, change_ns: float) -> GapChange | None:
     """Find the rank and the kernels between which it waits longer, so that others wait for it, or no longer.
 
-    None if that is no large part of a change, or if the waits of no rank changed in one place. A wait behind
-    a transfer follows from another rank, if one of these waits elsewhere.
+    None if that is hardly a part of a change and did not evidently change, or if the waits of no rank changed
+    in one place. A wait behind a transfer follows from another rank, if one of these waits elsewhere.
     """
     changes, gaps = _compute_gap_changes(sides, phase, terms)
     mains = _find_main_changes(changes)
-    largest = max(map(abs, mains.values()), default=0.0)
-    large = [p for p in mains if 2 * abs(mains[p]) >= max(largest, abs(change_ns))]
-    if not large:
+    if not mains:
         return None
     transfers = _list_transfers(sides[0]) | _list_transfers(sides[1])
-    causes = [p for p in large if p[1] not in transfers]
-    place = max(causes or large, key=lambda p: abs(mains[p]))
-    ranks = sorted({rank for rank, *where in large if rank is not None and where == [*place[1:]]})
+    causes = [p for p in mains if p[1] not in transfers]
+    place = max(causes or mains, key=lambda p: abs(mains[p]))
     verdict = _judge_place(sides, phase, terms, place, gaps)
+    is_part = abs(mains[place]) >= (1 - params.MOST) * abs(change_ns)
+    if not is_part and verdict not in ("slower", "faster"):
+        return None
+    ranks = sorted({rank for rank, *where in mains if rank is not None and where == [*place[1:]]})
     is_arrival = place[2] in transfers and bool(causes) and len(ranks) == 1
     return GapChange(*place[1:], mains[place], verdict, tuple(ranks), is_arrival)
 
 
 def _find_main_changes(changes: Mapping[Place, float]) -> dict[Place, float]:
-    """Find the changes that are more than half of that of the time between all kernels of their rank."""
+    """Find the changes of more than half of the time between all kernels of their rank, without smaller."""
     nets = dict.fromkeys((rank for rank, *_ in changes), 0.0)
     for (rank, *_), delta in changes.items():
         nets[rank] += delta
-    return {p: delta for p, delta in changes.items() if delta * nets[p[0]] > 0.5 * nets[p[0]] ** 2}
+    mains = {p: delta for p, delta in changes.items() if delta * nets[p[0]] > 0.5 * nets[p[0]] ** 2}
+    largest = max(map(abs, mains.values()), default=0.0)
+    return {p: delta for p, delta in mains.items() if abs(delta) >= (1 - params.MOST) * largest}
 
 
 def _list_transfers(run: Run) -> frozenset[str]:
@@ -308,6 +315,17 @@ def _judge_phase(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
             floor = None if sides.has_repeats else _choose_floor(is_free[:2], sides.floor).spread
             rows.append(_build_row(phase, what, per, evidence, look.terms, aligned.height, floor))
     return rows
+
+
+def _clear_waiting_kernels(rows: list[PhaseRow]) -> list[PhaseRow]:
+    """Clear the verdict on kernels if their step changed by more the other way: transfers wait for others."""
+    delta, verdict = (list(SCHEMA).index(column) for column in ("delta_ns", "verdict"))
+    step = next((row for row in rows if row[1] == STEP), None)
+    cleared = []
+    for row in rows:
+        is_opposite = step and row[1] == KERNELS and row[delta] * step[delta] < -(row[delta] ** 2)
+        cleared.append((*row[:verdict], "~", *row[verdict + 1 :]) if is_opposite else row)
+    return cleared
 
 
 def _mark_free_steps(runs: Sequence[Run], aligned: StepAlignment) -> Bools:

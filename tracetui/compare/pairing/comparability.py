@@ -13,6 +13,7 @@ from tracetui.analysis.time import step_sampling
 from tracetui.compare import params
 from tracetui.compare.pairing.equal_work import WorkDifference
 from tracetui.compare.pairing.row_matching import RowMatch
+from tracetui.compare.pairing.run_work import read_rows
 from tracetui.compare.pairing.step_times import compute_step_totals
 from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
@@ -59,7 +60,7 @@ def judge_comparability(
         *_check_source(a, b),
         *((params.INCOMPARABLE_FACTOR, f"not the same work: {work}") for work in works),
         *_check_metadata(a, b, {work.what for work in works}),
-        *_check_matched_share(matches, totals),
+        *_excuse_compiled(sides, _check_matched_share(matches, totals)),
         *_check_lens(a, b),
         *_check_phases(a, b),
         *_check_step_counts(a, b),
@@ -104,6 +105,13 @@ def _check_matched_share(
     if max(shares) < params.MOST:
         x, y = (f"{100 * share:.0f}%" for share in shares)
         yield max(shares), f"only {x} and {y} of the time is in rows that both runs have"
+
+
+def _excuse_compiled(sides: Sides, reasons: Iterator[ScoredReason]) -> Iterator[ScoredReason]:
+    """Take reasons that rows are others as doubts where only one run is compiled, which replaces its rows."""
+    compiled = {run.meta.get("compiled", read_rows(run).get("compiled")) for run in sides}
+    for factor, reason in reasons:
+        yield (params.DOUBT_FACTOR if {True, False} <= compiled else factor), reason
 
 
 def _check_repeats(sides: Sides) -> Iterator[ScoredReason]:

@@ -6,11 +6,10 @@ and context. A step that computes something else takes another time, which is no
 """
 
 import math
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice
 from typing import Any, Final
 
 import polars as pl
@@ -24,6 +23,7 @@ from tracetui.compare.pairing.run_work import (
     RECOMPUTED,
     STEP_SIZES,
     XLA,
+    count_launches_per_step,
     count_numbers,
     count_products,
     count_products_per_step,
@@ -37,6 +37,8 @@ from tracetui.compare.pairing.run_work import (
     find_input,
     find_largest_image,
     find_other_weights,
+    format_means,
+    have_equal_shares,
     join_examples,
     list_number_formats,
     list_prompts,
@@ -47,12 +49,14 @@ from tracetui.compare.pairing.run_work import (
     read_shape_sizes,
     read_step_sizes,
     sum_counts,
+    sum_kinds,
 )
 from tracetui.compare.pairing.step_times import align_steps
 
 UNEQUAL_WORK: Final = "not the same work"
 _TOKENS: Final = "tokens per step"
 _PROMPT: Final = "prompt"
+_PRODUCTS: Final = "products per step"
 _PART: Final = "batch of each pass"
 _UNKNOWN_SIZES: Final = "sizes of the work are unknown"
 _GRADIENT_PHASES: Final = ("backward", "optimizer")  # whose products have other operands than the model's
@@ -91,10 +95,11 @@ def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, .
     """Find what differs, first what a step computes, then how."""
     shared = [p for p in list_phases(a) if p in list_phases(b)]
     works = _find_unequal_work(a, b, shared, align)
-    if not any(work.is_work for work in works):
+    if not any(work.is_work or work.what == _PRODUCTS for work in works):
         works += [*_compare_experts(a, b)] or _compare_product_work(a, b, align)
     others = (*_compare_prompts(a, b, works), *_compare_ranks(a, b), *_compare_settings(a, b))
-    return (*_join_phases(works, len(shared)), *others)
+    differences = (*_join_phases(works, len(shared)), *others)
+    return differences or tuple(_compare_launches(a, b))
 
 
 def _find_unequal_work(a: Run, b: Run, phases: Sequence[str], align: str) -> list[WorkDifference]:
@@ -232,9 +237,14 @@ def _count_repeats(a: Run, b: Run) -> tuple[int, int]:
 
 
 def _find_multiples(counts: pl.DataFrame) -> tuple[int, int]:
-    """Find of what all products whose number differs are multiples in a and b, and other work too; else 0."""
+    """Find of what all products whose number differs, which are most, and other work too are multiples.
+
+    Else 0, also if attention is none of them: a feed-forward that is computed again is no layer.
+    """
     changed = counts.filter(pl.col("a") != pl.col("b"))
-    products = changed.filter("is_product")
+    products, others = changed.filter("is_product"), counts.filter("is_product", pl.col("a") == pl.col("b"))
+    if others["a"].sum() >= products["a"].sum() or "attention" in others["kind"]:
+        return 0, 0
     x, y = (math.gcd(*products[side]) for side in ("a", "b"))
     multiples = changed.filter(pl.col("a") * y == pl.col("b") * x)
     are_all = multiples["is_product"].sum() == products.height and multiples.height > 1
@@ -260,7 +270,7 @@ def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
     totals of runs without steps.
     """
     x, y = count_products(a), count_products(b)
-    if x and y and _have_equal_shares(x, y) and not x.keys() & y.keys():
+    if x and y and have_equal_shares(x, y) and not x.keys() & y.keys():
         before, after = (f"{n}×{k}" for n, k in (max(x), max(y)))
         yield WorkDifference("weights of products", before, after, is_work=True)
     elif others := find_other_weights(x, y):
@@ -269,15 +279,8 @@ def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
     sums = counts.filter(pl.col("is_product") & (pl.col("kind") != "attention"))[["a", "b"]].sum()
     before, after = (f"{n or 0:,}" for n in sums.row(0))
     if before != after:
-        what = "products per step" if a.has("step") else "products in all"
+        what = _PRODUCTS if a.has("step") else "products in all"
         yield WorkDifference(what, before, after, is_work=not a.has("step") or any(_find_multiples(counts)))
-
-
-def _have_equal_shares(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]) -> bool:
-    """Return whether as many kinds of products make up the same shares: nearly, as routers choose experts."""
-    sides = (sorted(count / max(counts.values()) for count in counts.values()) for counts in (x, y))
-    pairs = list(zip_longest(*sides, fillvalue=0.0))
-    return all(max(pair) < params.STEP_SIZE_RATIO * min(pair) for pair in pairs)
 
 
 def _compare_loops(a: Run, b: Run) -> Iterator[WorkDifference]:
@@ -285,7 +288,7 @@ def _compare_loops(a: Run, b: Run) -> Iterator[WorkDifference]:
     x, y = (count_xla_operations(run) for run in (a, b))
     changes = Counter((x[name], y[name]) for name in x.keys() & y.keys() if x[name] != y[name])
     if x.keys() != y.keys():
-        yield from _compare_kinds(_sum_kinds(x), _sum_kinds(y))
+        yield from _compare_kinds(sum_kinds(x), sum_kinds(y))
     elif changes:
         (before, after), count = changes.most_common(1)[0]
         if 2 * count > changes.total():
@@ -301,20 +304,24 @@ def _compare_kinds(x: Counter[str], y: Counter[str]) -> Iterator[WorkDifference]
             yield WorkDifference("repeats of all operations", f"{before:,}", f"{after:,}", is_work=True)
 
 
-def _sum_kinds(counts: Mapping[str, int]) -> Counter[str]:
-    """Sum operations of XLA by their kind, which is their name without its number."""
-    sums = Counter[str]()
-    for name, count in counts.items():
-        sums[re.sub(r"[.\d]+$", "", name)] += count
-    return sums
-
-
 def _compare_program_inputs(a: Run, b: Run) -> Iterator[WorkDifference]:
     """Yield other sizes of the inputs of XLA's program, weights among them, if they are as many."""
     x, y = (count_program_inputs(run) for run in (a, b))
     if x != y and x.total() == y.total():
         before, after = (max(only, key=count_numbers) for only in (x - y, y - x))
         yield WorkDifference("inputs of the program", before, after, is_work=True)
+
+
+def _compare_launches(a: Run, b: Run) -> Iterator[WorkDifference]:
+    """Yield which kernels of both runs run more often in each step of one of them, those of most launches."""
+    x, y = count_launches_per_step(a), count_launches_per_step(b)
+    names_by_change: dict[tuple[int, int], list[str]] = {}
+    for name in sorted(x.keys() & y.keys(), key=lambda name: (-abs(x[name] - y[name]), name)):
+        names_by_change.setdefault((x[name], y[name]), []).append(name.removeprefix("aten::"))
+    changes = ((pair, names) for pair, names in names_by_change.items() if pair[0] != pair[1])
+    for (before, after), names in islice(changes, params.MAX_EXAMPLES):
+        what = f"launches per step of {join_examples(names)}"
+        yield WorkDifference(what, f"{before:,}", f"{after:,}")
 
 
 def _compare_experts(a: Run, b: Run) -> Iterator[WorkDifference]:
@@ -327,11 +334,10 @@ def _compare_experts(a: Run, b: Run) -> Iterator[WorkDifference]:
 def _compare_product_work(a: Run, b: Run, align: str) -> Iterator[WorkDifference]:
     """Yield that the same weights compute another amount: larger images, or more experts for each token.
 
-    Not of compiled or quantised products of one run only: not all of these report their shapes.
+    Not of compiled or quantised products of one run only, nor beside another attention.
     """
-    is_same_way = all(
-        read_rows(a).get(key) == read_rows(b).get(key) for key in ("compiled", "quant", RECOMPUTED)
-    )
+    ways = ("compiled", "quant", "attention", RECOMPUTED)
+    is_same_way = all(read_rows(a).get(key) == read_rows(b).get(key) for key in ways)
     steps = align_steps((a, b), None, align).sides
     x, y = (measure_product_flops(run, side["step"]) for run, side in zip((a, b), steps, strict=True))
     if not (x and y and is_same_way) or max(x, y) < params.STEP_SIZE_RATIO * min(x, y):
@@ -389,10 +395,11 @@ def _adjust_size(difference: WorkDifference, *, has_steps: bool, align: str) -> 
 
 
 def _compare_queries(a: Run, b: Run, phase: str | None, align: str) -> Iterator[WorkDifference]:
-    """Yield that attention has several new tokens after others in steps of one run only, as for drafts."""
+    """Yield that attention reads a cache with several new tokens, as for drafts, in one run, or others."""
     aligned = align_steps((a, b), phase, align)
     x, y = (list_queries(run, side["step"]) for run, side in zip((a, b), aligned.sides, strict=True))
-    if x and y and (len(x) == 1) != (len(y) == 1):
+    is_other_draft = len(x) == len(y) == 2 and x[0] == y[0] == 1 and x != y
+    if x and y and ((len(x) == 1) != (len(y) == 1) or is_other_draft):
         before, after = describe_range(x), describe_range(y)
         yield WorkDifference(_TOKENS, before, after, phase, is_work=True)
 
@@ -433,14 +440,8 @@ def _compare_sizes(key: str, x: list[int], y: list[int], phase: str | None) -> W
     if not are_constant and max(means) < params.STEP_SIZE_RATIO * min(means):
         return None
     what = _SIZE_NAMES.get((key, phase), _SIZE_NAMES.get((key, None), key))
-    a, b = _format_means(means)
+    a, b = format_means(means)
     return None if a == b else WorkDifference(what, a, b, phase, is_work=True)
-
-
-def _format_means(means: tuple[float, float]) -> tuple[str, str]:
-    digits = 1 if min(means) < 10 and not all(mean == int(mean) for mean in means) else 0
-    a, b = (f"{mean:,.{digits}f}" for mean in means)
-    return a, b
 
 
 def _compare_inputs(sides: Sequence[tuple[Run, pl.DataFrame]], phase: str | None) -> Iterator[WorkDifference]:

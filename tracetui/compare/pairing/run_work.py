@@ -8,7 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any, Final
 
 import polars as pl
@@ -35,6 +35,10 @@ _FORWARD_OPERATORS: Final = (
 )
 _OPTIMIZER_STEP: Final = r"^Optimizer\.step#(\w+)\.step$"  # ranges of PyTorch
 _DATA_LOADER: Final = r"^enumerate\(DataLoader\)#_(\w+)DataLoaderIter\."
+# around the way in which it is computed
+_ATTENTION_WORDS: Final = r"^aten::_*|scaled_dot_product_|_?attention|_for_cpu$"
+_SOFTMAX: Final = "aten::_softmax"
+_SOFTMAX_OF_PRODUCTS: Final = "products + softmax"
 _COMPILED_NAMES: Final = f"{COMPILED_PATTERN}|^triton_"
 
 
@@ -330,14 +334,14 @@ def read_rows(run: Run) -> dict[str, str | bool]:
     settings: dict[str, str | bool] = {}
     products = _tabulate_shapes(run)
     if products.height:
-        formats = products.filter(pl.col("category") == "matmul").drop_nulls("dtype")
+        formats = products.filter(pl.col("category").is_in(["matmul", "conv"])).drop_nulls("dtype")
         counts = formats.group_by("dtype").agg(pl.col("len").sum()).sort("len", "dtype")
         settings |= {"dtype": counts["dtype"][-1]} if counts.height else {}
     if run.meta.get("work") == "operators":  # of a trace of PyTorch, whose operators have known names
         names = run.events["name"].unique().cast(pl.String)
         settings["quant"] = "int8" if names.str.starts_with("quantized::linear").any() else "none"
         settings["compiled"] = bool(names.str.contains(_COMPILED_NAMES).any())
-        settings |= _read_training(run, names)
+        settings |= {"attention": _describe_attention(run)} | _read_training(run, names)
         options = [option for option in _PROFILER_OPTIONS if selection.has_option_on(run, option)]
         settings["profiler options"] = " + ".join(options) or "none"
     if run.meta.get("producer") == "ONNX Runtime":
@@ -353,27 +357,42 @@ def read_rows(run: Run) -> dict[str, str | bool]:
     return settings
 
 
+def _describe_attention(run: Run) -> str:
+    """Describe how operators of PyTorch compute attention: `flash`, or by products; empty if they do not."""
+    if not run.has("category"):
+        return ""
+    kernels = run.events.filter(pl.col("kind") == "kernel")
+    names = kernels.select(pl.col("name", "category").cast(pl.String)).unique()
+    fused = names.filter(category="attention")["name"].str.replace_all(_ATTENTION_WORDS, "").unique().sort()
+    if fused.len():
+        return " + ".join(filter(None, fused)) or "fused"
+    return _SOFTMAX_OF_PRODUCTS if _SOFTMAX in names["name"] else ""
+
+
 def _read_training(run: Run, names: pl.Series) -> dict[str, str | bool]:
     """Read from the rows of a trace of PyTorch how it was trained, as far as their names say it."""
     settings: dict[str, str | bool] = {}
-    if run.has("phase"):
-        of_backward = run.events.filter((pl.col("kind") == "kernel") & (pl.col("phase") == "backward"))[
-            "name"
-        ]
-        if of_backward.len():
-            is_forward = of_backward.unique().cast(pl.String).str.contains(_FORWARD_OPERATORS)
-            settings[RECOMPUTED] = bool(is_forward.any())
+    backward, updates = (_list_phase_names(run, phase) for phase in ("backward", "optimizer"))
+    if backward.len():
+        settings[RECOMPUTED] = bool(backward.str.contains(_FORWARD_OPERATORS).any())
+        settings["optimizer"] = "none of torch.optim"
     optimizers = names.str.extract(_OPTIMIZER_STEP).drop_nulls().sort().to_list()
-    if optimizers:
-        is_fused, is_foreach = (
-            names.str.starts_with(f"aten::_{kind}_").any() for kind in ("fused", "foreach")
-        )
+    if optimizers:  # clipping gradients is foreach, too
+        updates = updates if updates.len() else names
+        is_fused, is_foreach = (updates.str.starts_with(f"aten::_{k}_").any() for k in ("fused", "foreach"))
         kind = "fused" if is_fused else "foreach" if is_foreach else "one parameter at a time"
         settings["optimizer"] = f"{' + '.join(optimizers)} ({kind})"
     loaders = names.str.extract(_DATA_LOADER).drop_nulls().unique()
     if loaders.len() == 1:
         settings["data loader"] = "processes" if "Multi" in loaders[0] else "no processes"
     return settings
+
+
+def _list_phase_names(run: Run, phase: str) -> pl.Series:
+    is_there = (pl.col("kind") == "kernel") & (
+        pl.col("phase") == phase if run.has("phase") else pl.lit(False)
+    )
+    return run.events.filter(is_there)["name"].unique().cast(pl.String)
 
 
 def join_examples(names: Sequence[str]) -> str:
@@ -392,6 +411,35 @@ def count_xla_operations(run: Run) -> dict[str, int]:
     return {name: count // steps for name, count in counts.iter_rows() if count % steps == 0}
 
 
+def sum_kinds(counts: Mapping[str, int]) -> Counter[str]:
+    """Sum operations of XLA by their kind, which is their name without its number."""
+    sums = Counter[str]()
+    for name, count in counts.items():
+        sums[re.sub(r"[.\d]+$", "", name)] += count
+    return sums
+
+
+@cache_per_run
+def count_launches_per_step(run: Run) -> dict[str, int]:
+    """Count how often each kernel runs in a step; those that do not run equally often in all steps lack.
+
+    The first step and the last one may be cut, or of another kind.
+    """
+    if not run.has("step") or run.meta.get("producer") in XLA:
+        return {}
+    kernels = run.events.lazy().filter(pl.col("kind") == "kernel").drop_nulls("step")
+    counts = kernels.group_by(pl.col("name").cast(pl.String), "step").len().collect()
+    inner = counts.filter(pl.col("step").is_between(*_find_ends(counts["step"]), closed="none"))
+    steps = inner["step"].n_unique()
+    constant = inner.group_by("name").agg(pl.col("len").unique(), count=pl.len())
+    constant = constant.filter(pl.col("len").list.len() == 1, pl.col("count") == steps)
+    return {name: counts[0] for name, counts in constant.select("name", "len").iter_rows()}
+
+
+def _find_ends(steps: pl.Series) -> tuple[int, int]:
+    return (int(steps.min()), int(steps.max())) if steps.len() else (0, 0)  # type: ignore[arg-type]
+
+
 def count_program_inputs(run: Run) -> Counter[str]:
     """Count the arrays that XLA's program gets by their sizes; none if the source does not list them."""
     counts = run.meta.get("program inputs")
@@ -405,6 +453,13 @@ def list_kernel_names(run: Run) -> frozenset[str]:
     return frozenset(run.events.filter(pl.col("kind") == "kernel")["name"].unique().cast(pl.String))
 
 
+def have_equal_shares(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]) -> bool:
+    """Return whether as many kinds of products make up the same shares: nearly, as routers choose experts."""
+    sides = (sorted(count / max(counts.values()) for count in counts.values()) for counts in (x, y))
+    pairs = list(zip_longest(*sides, fillvalue=0.0))
+    return all(max(pair) < params.STEP_SIZE_RATIO * min(pair) for pair in pairs)
+
+
 def find_other_weights(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]) -> tuple[str, ...]:
     """Find the largest weights that are others, as of a head with another vocabulary; none if it is not sure.
 
@@ -415,6 +470,13 @@ def find_other_weights(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, i
         return ()
     flops = [sum(n * k * count for (n, k), count in only.items()) for only in (only_x, only_y)]
     return tuple("×".join(map(str, max(only))) for only in (only_x, only_y)) if flops[0] != flops[1] else ()
+
+
+def format_means(means: tuple[float, float]) -> tuple[str, str]:
+    """Format two averages, with a digit more if one is small and no whole number."""
+    digits = 1 if min(means) < 10 and not all(mean == int(mean) for mean in means) else 0
+    a, b = (f"{mean:,.{digits}f}" for mean in means)
+    return a, b
 
 
 def describe_arguments(x: Any, y: Any) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.tracetui.runs import recording
+from tests.tracetui.runs import made, recording
 from tracetui.compare.diff import compare_runs
 from tracetui.compare.pairing.comparability import _check_matched_share
 from tracetui.compare.pairing.row_matching import RowMatch
@@ -20,6 +20,18 @@ def test_matched_share_is_that_of_the_run_of_which_more_is_matched() -> None:
     assert list(_check_matched_share(gone, ([40, 60, 400], [60, 40]))) == []
     ((factor, reason),) = _check_matched_share(matches[:1], ([50, 50], [20, 60, 120]))
     assert (factor, reason) == (0.5, "only 50% and 30% of the time is in rows that both runs have")
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_code_that_one_run_compiled_is_no_other_program(is_compiled: bool) -> None:
+    """Most of the time is in rows of one run only; both have the input."""
+    name = "## Call CompiledFxGraph f2ka ##" if is_compiled else "other::sum"
+    runs = [
+        made([{"kind": "kernel", "name": n, "dur": dur} for n, dur in rows], work="operators")
+        for rows in ([("aten::randn", 10), ("aten::index", 90)], [("aten::randn", 10), (name, 80)])
+    ]
+    compared = compare_runs(runs, Look()).comparability
+    assert compared.ok == is_compiled and "only 10% and 11% of the time" in compared.reasons[0]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What steps compute, read from the shapes of products, convolutions and attention in traces."""
+"""What steps compute, and how, read from the names and shapes of operators in traces."""
 
 from dataclasses import replace
 from typing import Any
@@ -69,6 +69,22 @@ def computed(*shapes: str, flops: int = 10, category: str = "matmul") -> Run:
     """A run of products or convolutions of these shapes, of equal FLOPs."""
     row = {"kind": "kernel", "name": "work", "category": category, "lens": "host", "dur": MS, "flops": flops}
     return made([row | {"t": at * MS, "shape": shape} for at, shape in enumerate(shapes)])
+
+
+def drafted(*queries: int) -> Run:
+    """Steps whose attention reads a cache with so many new tokens, over and over."""
+    row = {"kind": "kernel", "name": "flash", "category": "attention", "lens": "host", "dur": MS}
+    sizes = enumerate(queries * 4)
+    return made(
+        [row | {"step": at, "t": 9 * at * MS, "shape": f"b=1 h=4 q={q} k=90 d=32"} for at, q in sizes]
+    )
+
+
+def test_drafts_of_other_lengths_are_other_work_and_prompts_of_many_are_not() -> None:
+    (work,) = find_work_differences(drafted(1, 1, 1, 4), drafted(1, 1, 1, 6), "context")
+    assert str(work) == "tokens per step 1–4 and 1–6" and work.is_work
+    assert differences(drafted(1, 1, 7, 4), drafted(1, 5, 1, 6)) == []
+    assert differences(drafted(1, 1, 1, 4), drafted(1, 1, 1, 4)) == []
 
 
 def test_more_experts_for_each_token_are_other_work_though_their_number_varies() -> None:
@@ -233,3 +249,89 @@ def test_experts_of_a_fused_operator_are_named_by_its_shape() -> None:
     )  # fmt: skip
     assert differences(a, b) == ["experts per token 2 of 8 and 4 of 8"] and differences(a, a) == []
     assert find_work_differences(a, b, "context")[0].is_work
+
+
+def launched(steps: int = 10, **counts: int) -> Run:
+    """A run of steps with kernels of these names as often; the last step is cut."""
+    rows = list[dict[str, Any]]()
+    for step in range(steps):
+        names = [f"aten::{name}" for name, count in counts.items() for _ in range(count)]
+        row = {"kind": "kernel", "lens": "host", "dur": MS, "step": step}
+        names = names[: 1 if step == steps - 1 else None]
+        rows += [row | {"name": name, "t": (100 * step + at) * MS} for at, name in enumerate(names)]
+    return made(rows)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ({"gelu": 3, "erf": 2}, {"gelu": 12, "erf": 2}, ["launches per step of gelu 3 and 12"]),
+        ({"gelu": 3, "erf": 3}, {"gelu": 9, "erf": 9}, ["launches per step of erf, gelu 3 and 9"]),
+        ({"gelu": 3, "erf": 2}, {"gelu": 3}, []),  # what has one side is a row of its own
+        ({"gelu": 3, "erf": 2}, {"gelu": 3, "erf": 2}, []),
+    ],
+)
+def test_launches_per_step_are_named_if_nothing_else_differs(a: Any, b: Any, expected: list[str]) -> None:
+    assert differences(launched(**a), launched(**b)) == expected
+    assert compare_runs((launched(**a), launched(**b)), Look()).comparability.ok
+
+
+def layered(feeds: int = 1, heads: int = 1, *, by_products: bool = False) -> Run:
+    """Steps of three layers whose feed-forward runs so often, and a head; attention is a kernel, or loops."""
+    mm = {"name": "aten::mm", "category": "matmul", "dtype": "fp32"}
+    score = [mm | {"shape": "m=1 n=90 k=32"}, {"name": "aten::_softmax"}, mm | {"shape": "m=1 n=32 k=90"}]
+    flash = {"name": "aten::_scaled_dot_product_flash_attention_for_cpu", "category": "attention"}
+    attention = score * 8 if by_products else [flash | {"shape": "b=1 h=8 q=1 k=90 d=32"}]
+    feed = [mm | {"shape": "m=1 n=1024 k=256"}, {"name": "aten::silu"}, mm | {"shape": "m=1 n=256 k=1024"}]
+    layer = [mm | {"shape": "m=1 n=768 k=256"}, *attention, mm | {"shape": "m=1 n=256 k=256"}, *feed * feeds]
+    of_step = [*layer * 3, *[mm | {"shape": "m=1 n=900 k=256"}] * heads]
+    of_all = {"kind": "kernel", "lens": "host", "dur": MS}
+    rows = [
+        row | of_all | {"step": step, "t": (1000 * step + at) * MS}
+        for step in range(8)
+        for at, row in enumerate(of_step)
+    ]
+    return made(rows, work="operators")
+
+
+@pytest.mark.parametrize(
+    ("b", "expected"),
+    [
+        (layered(feeds=4), ["products per step 13 and 31"]),
+        (layered(heads=5), ["products per step 13 and 17"]),
+        (layered(by_products=True), ["attention flash and products + softmax"]),
+        (layered(), []),
+    ],
+    ids=["feed-forward", "head", "attention in loops", "equal"],
+)
+def test_products_that_run_again_are_no_other_work(b: Run, expected: list[str]) -> None:
+    compared = compare_runs((layered(), b), Look())
+    assert list(map(str, compared.works)) == expected
+    assert not any(work.is_work for work in compared.works)
+
+
+def test_optimizer_is_read_from_its_own_operators() -> None:
+    """Gradients are clipped by operators of the kind foreach; an update by hand is none of PyTorch's."""
+    rows = [
+        {"kind": "kernel", "name": "aten::mm", "dur": 5, "phase": phase} for phase in ("forward", "backward")
+    ]
+    optimizer = [{"kind": "span", "name": "Optimizer.step#SGD.step", "dur": 9}]
+    optimizer += [{"kind": "kernel", "name": "aten::add_", "dur": 5, "phase": "optimizer"}]
+    clip = [{"kind": "kernel", "name": "aten::_foreach_mul_", "dur": 5}]
+    plain, clipped, by_hand = (
+        made(rows + more, work="operators") for more in (optimizer, optimizer + clip, [])
+    )
+    assert differences(plain, clipped) == []
+    assert differences(plain, by_hand) == ["optimizer SGD (one parameter at a time) and none of torch.optim"]
+
+
+def test_number_format_of_convolutions_is_that_of_the_run() -> None:
+    row = {
+        "kind": "kernel",
+        "name": "aten::convolution",
+        "category": "conv",
+        "dur": 5,
+        "shape": "2×3×8 * 4×3×2",
+    }
+    a, b = (made([row | {"dtype": dtype}]) for dtype in ("fp32", "fp64"))
+    assert differences(a, b) == ["dtype fp32 and fp64"]
