@@ -23,7 +23,12 @@ from tracetui.analysis.time import step_sampling, step_table
 from tracetui.compare import params
 from tracetui.compare.evidence import cpu_contention, pair_test, repeat_test
 from tracetui.compare.pairing.run_work import list_kernel_names
-from tracetui.compare.pairing.step_times import StepAlignment, align_steps, has_phases_within_steps
+from tracetui.compare.pairing.step_times import (
+    StepAlignment,
+    align_steps,
+    align_timed_steps,
+    has_phases_within_steps,
+)
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.look import Look, Terms
 
@@ -272,6 +277,8 @@ def _list_waits(run: Run) -> pl.LazyFrame:
     if not (run.has("t") and run.has("dur")):
         return pl.LazyFrame(schema=schema)
     timed = selection.select_timed(run, Look())
+    if run.meta.get("work") == "spans":  # self times: the spans inside of one follow within its time
+        timed = run.events.lazy().filter(pl.col("kind").is_in(["kernel", "span"]))
     has_ranks = len(selection.list_ranks(run)) > 1
     timed = selection.with_rank(run, timed) if has_ranks else timed.with_columns(rank=pl.lit(None, pl.Int64))
     step = pl.col("step") if run.has("step") else pl.lit(None, pl.Int64).alias("step")
@@ -294,7 +301,7 @@ def _list_waits(run: Run) -> pl.LazyFrame:
 
 def _judge_phase(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
     runs = [run for group in sides.groups for run in group]
-    aligned = align_steps(runs, phase, look.terms.align)
+    aligned = align_timed_steps(runs, phase, look.terms.align)
     if not aligned.height:
         return _sum_kernels(sides, phase, look)
     steps_by_run = list(zip(runs, aligned.sides, strict=True))
@@ -334,11 +341,12 @@ def _compute_step_series(run: Run, side: pl.DataFrame, phase: str | None, look: 
     busy = joined["covered_ns"].fill_null(joined["kernels"]).fill_null(0)  # threads overlap
     series: dict[str, Floats] = {}
     tokens, wall, kernels = to_floats(joined["tokens"]), joined["wall_ns"], joined["kernels"].fill_null(0)
-    if step_sampling.compute_coverage(run, look) is None:
+    if step_sampling.compute_coverage(run, look) is None and joined["kernels"].count():
         series[KERNELS] = to_floats(kernels) / tokens
     if not wall.null_count():
         series[STEP] = to_floats(wall) / tokens
-    if len(series) == 2 and bool((wall >= busy).all()):  # streams overlap, too
+    is_covered = run.meta.get("work") == "spans"  # self times leave out the spans inside
+    if len(series) == 2 and not is_covered and bool((wall >= busy).all()):  # streams overlap, too
         series[GAP] = series[STEP] - to_floats(busy) / tokens
     return series
 

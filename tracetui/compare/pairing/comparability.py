@@ -13,7 +13,7 @@ from tracetui.analysis.time import step_sampling
 from tracetui.compare import params
 from tracetui.compare.pairing.equal_work import WorkDifference
 from tracetui.compare.pairing.row_matching import RowMatch
-from tracetui.compare.pairing.step_times import compute_step_totals
+from tracetui.compare.pairing.step_times import compute_step_times
 from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
 
@@ -133,7 +133,7 @@ def _check_phases(a: Run, b: Run) -> Iterator[ScoredReason]:
 
 
 def _check_step_counts(a: Run, b: Run) -> Iterator[ScoredReason]:
-    x, y = compute_step_totals(a, None).height, compute_step_totals(b, None).height
+    x, y = compute_step_times(a, None).height, compute_step_times(b, None).height
     if min(x, y) and max(x, y) >= params.STEP_COUNT_RATIO * min(x, y):
         reason = f"{x} steps or cycles against {y}: the two may have been split into steps differently"
         yield params.INCOMPARABLE_FACTOR, reason

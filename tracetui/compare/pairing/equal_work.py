@@ -6,7 +6,6 @@ and context. A step that computes something else takes another time, which is no
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,9 +35,11 @@ from tracetui.compare.pairing.run_work import (
     find_experts,
     find_input,
     find_largest_image,
+    find_other_operands,
     find_other_weights,
     join_examples,
     list_number_formats,
+    list_operands,
     list_prompts,
     list_queries,
     list_weights,
@@ -47,8 +48,9 @@ from tracetui.compare.pairing.run_work import (
     read_shape_sizes,
     read_step_sizes,
     sum_counts,
+    sum_kinds,
 )
-from tracetui.compare.pairing.step_times import align_steps
+from tracetui.compare.pairing.step_times import align_steps, align_timed_steps
 
 UNEQUAL_WORK: Final = "not the same work"
 _TOKENS: Final = "tokens per step"
@@ -63,7 +65,7 @@ _SETTINGS: Final = (
     "dtype", "autocast", "attention", "kv_cache", "quant", "compiled", "autograd", "train mode", RECOMPUTED,
     "optimizer", "data loader", "memory format", "speculation", "mode", "path", "packing", "threads",
     "device", "torch", "transformers", "vllm", "python", "jitted functions", "XLA operations",
-    "donated inputs", "profiler options", "inserted casts",
+    "donated inputs", "profiler options", "inserted casts", "n_ctx", "n_batch", "n_ubatch",
 )  # fmt: skip
 _DTYPES: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # as rows call them
 
@@ -90,9 +92,11 @@ class WorkDifference:
 def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, ...]:
     """Find what differs, first what a step computes, then how."""
     shared = [p for p in list_phases(a) if p in list_phases(b)]
-    works = _find_unequal_work(a, b, shared, align)
+    works, operands = _find_unequal_work(a, b, shared, align), [*_compare_operands(a, b, align)]
+    if any(work.what == "batch" for work in operands):  # its tokens follow
+        works = [*operands, *(work for work in works if work.what not in ("batch", _TOKENS))]
     if not any(work.is_work for work in works):
-        works += [*_compare_experts(a, b)] or _compare_product_work(a, b, align)
+        works += operands or [*_compare_experts(a, b)] or _compare_product_work(a, b, align)
     others = (*_compare_prompts(a, b, works), *_compare_ranks(a, b), *_compare_settings(a, b))
     return (*_join_phases(works, len(shared)), *others)
 
@@ -285,7 +289,7 @@ def _compare_loops(a: Run, b: Run) -> Iterator[WorkDifference]:
     x, y = (count_xla_operations(run) for run in (a, b))
     changes = Counter((x[name], y[name]) for name in x.keys() & y.keys() if x[name] != y[name])
     if x.keys() != y.keys():
-        yield from _compare_kinds(_sum_kinds(x), _sum_kinds(y))
+        yield from _compare_kinds(sum_kinds(x), sum_kinds(y))
     elif changes:
         (before, after), count = changes.most_common(1)[0]
         if 2 * count > changes.total():
@@ -301,20 +305,20 @@ def _compare_kinds(x: Counter[str], y: Counter[str]) -> Iterator[WorkDifference]
             yield WorkDifference("repeats of all operations", f"{before:,}", f"{after:,}", is_work=True)
 
 
-def _sum_kinds(counts: Mapping[str, int]) -> Counter[str]:
-    """Sum operations of XLA by their kind, which is their name without its number."""
-    sums = Counter[str]()
-    for name, count in counts.items():
-        sums[re.sub(r"[.\d]+$", "", name)] += count
-    return sums
-
-
 def _compare_program_inputs(a: Run, b: Run) -> Iterator[WorkDifference]:
     """Yield other sizes of the inputs of XLA's program, weights among them, if they are as many."""
     x, y = (count_program_inputs(run) for run in (a, b))
     if x != y and x.total() == y.total():
         before, after = (max(only, key=count_numbers) for only in (x - y, y - x))
         yield WorkDifference("inputs of the program", before, after, is_work=True)
+
+
+def _compare_operands(a: Run, b: Run, align: str) -> Iterator[WorkDifference]:
+    """Yield other sizes of what the nodes of one graph get."""
+    steps = align_timed_steps((a, b), None, align).sides
+    x, y = (list_operands(run, side["step"]) for run, side in zip((a, b), steps, strict=True))
+    if difference := find_other_operands(x, y):
+        yield WorkDifference(*difference, is_work=True)
 
 
 def _compare_experts(a: Run, b: Run) -> Iterator[WorkDifference]:
@@ -360,11 +364,11 @@ def _compare_ranks(a: Run, b: Run) -> Iterator[WorkDifference]:
 
 def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[WorkDifference]:
     """Yield the sizes in which the compared steps of a phase differ: as reported, else by their shapes."""
-    aligned = align_steps((a, b), phase, align)
+    aligned = align_timed_steps((a, b), phase, align)
     sides = list(zip((a, b), aligned.sides, strict=True))
     reported = [read_step_sizes(run, side["step"], phase) for run, side in sides]
     shapes = [read_shape_sizes(run, phase, side["step"]) for run, side in sides]
-    meta = [{"batch": _to_list(run.meta.get("batch"))} for run in (a, b)]
+    meta = [{"batch": [n] if type(n := run.meta.get("batch")) is int else []} for run in (a, b)]
     is_by_context = "context" in aligned.how
     for key in ("batch", "tokens") if is_by_context else STEP_SIZES:
         x, y = next((pair for pair in _iter_sources(key, reported, shapes, meta) if all(pair)), ([], []))
@@ -411,10 +415,6 @@ def _name_beams(batch: WorkDifference, reported: Sequence[dict[str, list[int]]])
 def _iter_sources(key: str, *sources: list[dict[str, list[int]]]) -> Iterator[tuple[list[int], list[int]]]:
     for a, b in sources:
         yield a.get(key, []), b.get(key, [])
-
-
-def _to_list(value: object) -> list[int]:
-    return [value] if type(value) is int else []
 
 
 def _compare_sizes(key: str, x: list[int], y: list[int], phase: str | None) -> WorkDifference | None:
@@ -471,7 +471,7 @@ def _compare_row_formats(a: Run, b: Run) -> Iterator[WorkDifference]:
     """Yield the operators of another number format beside products of the same: that of most of them."""
     x, y = list_number_formats(a), list_number_formats(b)
     changes = {name: (x[name], y[name]) for name in sorted(x.keys() & y.keys()) if x[name] != y[name]}
-    if changes and read_rows(a).get("dtype") == read_rows(b).get("dtype"):
+    if changes and all(read_rows(a).get(key) == read_rows(b).get(key) for key in ("dtype", "quant")):
         pair = Counter(changes.values()).most_common(1)[0][0]
         names = [name.removeprefix("aten::") for name, each in changes.items() if each == pair]
         yield WorkDifference(f"dtype of {join_examples(names)}", *pair)

@@ -23,8 +23,14 @@ from tracetui.look import Look
 
 STEP_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
 XLA: Final = ("XLA profiler", "JAX profiler")
-_INTEGER_NODES: Final = r"\b(?:ConvInteger|MatMulInteger\w*|DynamicQuantize\w+|QLinear\w+)\b"  # of ONNX
+ONNX: Final = "ONNX Runtime"
+# Of ONNX: quantised operators, or what puts numbers into that format
+_INTEGER_NODES: Final = (
+    r"(?:^|[^A-Za-z])(?:\w+Integer\w*|DynamicQuantize\w+|(?:De)?[Qq]uantizeLinear|QLinear\w+|QGemm|QAttention"
+    r"|\w+NBits)"
+)
 _INSERTED_CASTS: Final = r"\bInserted(PrecisionFree)?Cast_"  # of ONNX, around what has no fp16
+_FLOATS: Final = ("fp32", "fp16", "bf16", "fp64")
 _PROFILER_OPTIONS: Final = ("record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules")
 _CORE_PRODUCTS: Final = "products of attention"  # by their role, which may be guessed
 RECOMPUTED: Final = "forward computed again"  # in the backward, as activation checkpointing does
@@ -340,11 +346,15 @@ def read_rows(run: Run) -> dict[str, str | bool]:
         settings |= _read_training(run, names)
         options = [option for option in _PROFILER_OPTIONS if selection.has_option_on(run, option)]
         settings["profiler options"] = " + ".join(options) or "none"
-    if run.meta.get("producer") == "ONNX Runtime":
-        is_quantised = run.events["name"].unique().cast(pl.String).str.contains(_INTEGER_NODES)
-        settings["quant"] = "int8" if is_quantised.any() else "none"
+    if run.meta.get("producer") == ONNX:
         names = run.events["name"].unique().cast(pl.String)
-        settings["inserted casts"] = bool(names.str.contains(_INSERTED_CASTS).any())
+        settings["quant"] = "int8" if names.str.contains(_INTEGER_NODES).any() else "none"
+        casts = bool(names.str.contains(_INSERTED_CASTS).any())
+        settings["inserted casts"] = casts
+        if run.has("dtype"):
+            formats = {*run.events["dtype"].unique().cast(pl.String).drop_nulls()} & {*_FLOATS}
+            formats -= {"fp32"} if casts else set()  # in which the processor computes what it has no fp16 for
+            settings["dtype"] = " + ".join(sorted(formats))
     if run.meta.get("producer") in XLA:
         names = run.events["name"].unique().cast(pl.String)
         functions = names.str.extract(r"^PjitFunction\((.+)\)$").drop_nulls().sort().to_list()
@@ -415,6 +425,61 @@ def find_other_weights(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, i
         return ()
     flops = [sum(n * k * count for (n, k), count in only.items()) for only in (only_x, only_y)]
     return tuple("×".join(map(str, max(only))) for only in (only_x, only_y)) if flops[0] != flops[1] else ()
+
+
+def list_operands(run: Run, steps: pl.Series) -> dict[str, list[str]]:
+    """List the sizes that each node of ONNX gets in these steps, in their order; empty for other runs."""
+    if run.meta.get("producer") != ONNX or not (run.has("shape") and run.has("step")):
+        return {}
+    rows = run.events.filter((pl.col("kind") == "kernel") & pl.col("step").is_in(steps.implode()))
+    shapes = rows.drop_nulls("shape").sort("step").group_by(pl.col("name").cast(pl.String))
+    return dict(shapes.agg(pl.col("shape").cast(pl.String)).iter_rows())
+
+
+def find_other_operands(
+    x: Mapping[str, Sequence[str]], y: Mapping[str, Sequence[str]]
+) -> tuple[str, str, str] | None:
+    """Find in what the operands of the nodes of one graph differ: batch, or the node of the largest ones.
+
+    None for another graph, and if no node gets more or fewer numbers.
+    """
+    changed = [name for name in sorted(x) if x.keys() == y.keys() and _have_other_sizes(x[name], y[name])]
+    if not changed:
+        return None
+    usual = [pair for name in changed if all(pair := (_find_usual(x[name]), _find_usual(y[name])))]
+    sizes = [(a.split("×"), b.split("×")) for a, b in usual if "=" not in a + b]
+    batches = {(a[0], b[0]) for a, b in sizes}
+    if len(batches) == 1 and all(a[1:] == b[1:] for a, b in sizes):
+        return "batch", *batches.pop()
+    name = max(changed, key=lambda each: max(count_numbers(shape) for shape in (x[each][0], y[each][0])))
+    return f"operands of {name}", *(shapes[name][len(shapes[name]) // 2] for shapes in (x, y))
+
+
+def _have_other_sizes(x: Sequence[str], y: Sequence[str]) -> bool:
+    """Whether a node gets other numbers of elements in most steps, or on average if they vary.
+
+    Numbers that grow, as a cache does, are no others if most of them are those of the other run.
+    """
+    usual, usual_b = _find_usual(x), _find_usual(y)
+    if usual and usual_b:
+        return count_numbers(usual) != count_numbers(usual_b)
+    means = [sum(map(count_numbers, shapes)) / len(shapes) for shapes in (x, y)]
+    is_shifted = 2 * len({*x} & {*y}) >= min(len({*x}), len({*y}))
+    return not is_shifted and max(means) >= params.STEP_SIZE_RATIO * min(means)
+
+
+def _find_usual(shapes: Sequence[str]) -> str:
+    """Find the sizes that most of these are; empty if they vary."""
+    ((shape, count),) = Counter(shapes).most_common(1)
+    return shape if 2 * count > len(shapes) else ""
+
+
+def sum_kinds(counts: Mapping[str, int]) -> Counter[str]:
+    """Sum operations of XLA by their kind, which is their name without its number."""
+    sums = Counter[str]()
+    for name, count in counts.items():
+        sums[re.sub(r"[.\d]+$", "", name)] += count
+    return sums
 
 
 def describe_arguments(x: Any, y: Any) -> tuple[str, str]:

@@ -4,7 +4,7 @@ Steps are aligned by context length if the runs report it, else by number. Table
 (`tabulate_per_step`) and sparse for a pair (`SparseTimes`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Final
@@ -46,7 +46,16 @@ def align_steps(runs: Sequence[Run], phase: str | None, by: str = "context") -> 
 
     `by` is context or step. Contexts are used if at least half of the steps of the shortest run share theirs.
     """
-    totals = run_parallel([partial(compute_step_totals, run, phase) for run in runs])
+    return _align_tables([partial(compute_step_totals, run, phase) for run in runs], by)
+
+
+def align_timed_steps(runs: Sequence[Run], phase: str | None, by: str = "context") -> StepAlignment:
+    """Align all steps of a phase whose time is known, also those of which no kernel was recorded."""
+    return _align_tables([partial(compute_step_times, run, phase) for run in runs], by)
+
+
+def _align_tables(compute: Sequence[Callable[[], pl.DataFrame]], by: str) -> StepAlignment:
+    totals = run_parallel(compute)
     tables, warm_up_counts = zip(*map(drop_warm_up, totals), strict=True)
     height, how = min(table.height for table in tables), "steps of equal number"
     sides = [table.head(height) for table in tables]
@@ -70,6 +79,23 @@ def compute_step_totals(run: Run, phase: str | None) -> pl.DataFrame:
     return joined.select("step", pl.col("tokens").fill_null(1).clip(1), "context", "total")
 
 
+def compute_step_times(run: Run, phase: str | None) -> pl.DataFrame:
+    """Compute the table of `compute_step_totals` by the time of whole steps, if few of them have kernels.
+
+    Steps whose kernels were timed one by one, which takes longer, are then left out.
+    """
+    totals = compute_step_totals(run, phase)
+    if not (run.has("step") and run.has("dur")):
+        return totals
+    _, marks = _sum_by_phase(run)
+    marks = selection.filter_rows(marks.lazy(), run, Look(phase=phase)).drop_nulls("dur")
+    steps = marks.group_by("step").agg(pl.col("tokens", "context", "dur").max()).sort("step")
+    others = steps.join(totals.lazy(), on="step", how="anti", maintain_order="left").collect()
+    if others.height <= totals.height:
+        return totals
+    return others.select("step", pl.col("tokens").fill_null(1).clip(1), "context", total="dur")
+
+
 def has_phases_within_steps(run: Run) -> bool:
     """Whether most steps hold kernels of several phases, as those of training: their time is no phase's."""
     if not (run.has("step") and run.has("dur") and run.has("phase")):
@@ -86,7 +112,7 @@ def _sum_by_phase(run: Run) -> tuple[pl.DataFrame, pl.DataFrame]:
     rows = run.events.lazy().filter(pl.col("step").is_not_null() & selection.is_unfolded(run))
     kernels = rows.filter(pl.col("kind") == "kernel").select("step", phase, "dur").collect()
     sizes = (pl.col(c) if run.has(c) else pl.lit(None, pl.Int64).alias(c) for c in ("tokens", "context"))
-    marks = rows.filter(pl.col("kind") == "step").select("step", phase, *sizes)
+    marks = rows.filter(pl.col("kind") == "step").select("step", phase, "dur", *sizes)
     return sum_adjacent_rows(kernels).rename({"dur": "total"}), marks.collect()
 
 

@@ -1,0 +1,128 @@
+"""Work that the nodes of onnxruntime say, whatever they are called; and steps without kernels."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capture.load_runs import load
+from capture.run import Run
+from tests.tracetui.runs import MS, made
+from tracetui.compare.diff import compare_runs
+from tracetui.compare.pairing.equal_work import find_work_differences
+from tracetui.compare.words.decision import describe_decision
+from tracetui.look import Look, Terms
+
+STYLES = ("/model/{}/{}", "node_{}_{}", "{}_{}", "StatefulPartitionedCall/net/{}/{}")  # of exporters
+
+
+def profile(
+    folder: Path, batch: int = 1, length: int = 24, style: str = STYLES[0], type: str = "float"
+) -> Run:
+    """Eight runs of a graph: tokens, a cache that grows by one in each, a product, a convolution."""
+    events: list[dict[str, Any]] = [{"cat": "Session", "name": "session_initialization", "ts": 0, "dur": 1}]
+    for step in range(8):
+        events.append({"cat": "Session", "name": "model_run", "ts": 1000 * step + 9, "dur": 900})
+        nodes = (
+            ("Gather", "int64", [batch, 1], [batch, 1, 64]),
+            ("Concat", type, [batch, 4, length + step, 16], [batch, 4, length + step + 1, 16]),
+            ("MatMul", type, [batch, 1, 64], [batch, 1, 256]),
+            ("Conv", type, [batch, 3, 48, 48], [batch, 8, 48, 48]),
+        )
+        for at, (operator, of, sizes, result) in enumerate(nodes):
+            args = {
+                "op_name": operator,
+                "input_type_shape": [{of: sizes}],
+                "output_type_shape": [{of: result}],
+            }
+            name = style.format(f"layers.{at}", operator) if style[0] == "/" else style.format(operator, at)
+            node = {"cat": "Node", "name": f"{name}_kernel_time", "args": args}
+            events.append(node | {"ts": 1000 * step + 100 * at + 9, "dur": 90})
+    path = folder / f"{batch}-{length}-{type}.json"
+    path.write_text(json.dumps([{"ph": "X", "pid": 1, "tid": 1} | event for event in events]))
+    return load(path, cache=False)[0]
+
+
+def differences(a: Run, b: Run) -> list[str]:
+    return list(map(str, find_work_differences(a, b, "context")))
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_batch_is_read_from_what_all_nodes_get(style: str, tmp_path: Path) -> None:
+    """Nodes without a slash had no sizes, nor had convolutions: three times the batch was the same work."""
+    a, b = (profile(tmp_path, batch, style=style) for batch in (1, 3))
+    assert differences(a, b) == ["batch 1 and 3"] and differences(a, a) == []
+    (work,) = find_work_differences(a, b, "context")
+    assert work.is_work
+
+
+def test_a_longer_cache_is_other_work_one_step_more_is_not(tmp_path: Path) -> None:
+    a, b = (profile(tmp_path, length=length) for length in (24, 100))
+    (difference,) = differences(a, b)
+    assert difference == "operands of /model/layers.1/Concat 1×4×28×16 and 1×4×104×16"
+    assert differences(a, profile(tmp_path, length=25)) == []
+
+
+def test_fp16_is_named_also_where_a_processor_computes_in_fp32(tmp_path: Path) -> None:
+    a, b = (profile(tmp_path, type=kind) for kind in ("float", "float16"))
+    assert differences(a, b) == ["dtype fp32 and fp16"]
+    cast = made(
+        [{"kind": "kernel", "name": n, "lens": "host", "dur": MS, "t": at * MS, "dtype": d}
+         for at, (n, d) in enumerate((("InsertedPrecisionFreeCast_x", "fp16"), ("/MatMul", "fp32")))],
+        producer="ONNX Runtime",
+    )  # fmt: skip
+    assert "dtype fp32 and fp16" in differences(a, cast)
+
+
+@pytest.mark.parametrize(
+    "name", ["x_QuantizeLinear", "/up/w_DequantizeLinear", "up (QGemm)", "MatMul_3_NBits"]
+)
+def test_nodes_around_integers_are_quantised_wherever_the_operator_stands(name: str) -> None:
+    a, b = (
+        made([{"kind": "kernel", "name": n, "lens": "host", "dur": MS, "t": 0}], producer="ONNX Runtime")
+        for n in ("/up/MatMul", name)
+    )
+    assert differences(a, b) == ["quant none and int8"]
+
+
+def decoded(observed: int, ms: int = 4, context: int = 64, steps: int = 24) -> Run:
+    """Decode steps of llama.cpp, one of which is observed node by node and takes ten times as long."""
+    rows, clock = list[dict[str, Any]](), 0
+    for step in range(steps):
+        took = (10 if step == observed else 1) * ms * MS + step % 3 * 1000
+        times = {"t": clock, "dur": took, "step": step, "phase": "decode"}
+        sizes = {"tokens": 1, "batch": 1, "context": context + step}
+        clock += took
+        rows.append({"kind": "step", "name": "decode"} | times | sizes)
+        if step == observed:
+            rows.append(
+                {"kind": "kernel", "name": "kq mul_mat", "category": "attention", "lens": "wall"} | times
+            )
+    return made(rows)
+
+
+def test_steps_are_judged_by_all_of_them_where_few_have_kernels() -> None:
+    """The one observed step stood for all: its context was other work, its time that of a step."""
+    a, b = decoded(2), decoded(5, ms=8)
+    assert differences(a, b) == []
+    compared = compare_runs((a, b), Look())
+    first = describe_decision(compared, Terms())[0]
+    assert first.startswith("SLOWER: decode step 4.001 ms → 8.001 ms per token") and compared.comparability.ok
+    assert differences(a, decoded(2, context=400)) == ["context 76 and 412"]
+
+
+def test_time_within_spans_is_no_time_between_kernels() -> None:
+    """Of a function of 90 ms that calls another for 1 ms ten times: its self time ends before these do."""
+    calls = [("len", at * 10 * MS, MS) for at in range(10)]
+    rows = [
+        {"kind": kind, "name": name, "t": t, "dur": took, "lens": "host", "path": "main"}
+        for kind, spans in (
+            ("span", [("checksum", 0, 100 * MS), *calls]),
+            ("kernel", [("checksum", 0, 5 * MS), *calls]),
+        )
+        for name, t, took in spans
+    ]
+    quick = [row | {"t": row["t"] // 10, "dur": row["dur"] // 10} for row in rows]
+    compared = compare_runs((made(quick, work="spans"), made(rows, work="spans")), Look())
+    assert not compared.phases.filter(what="between kernels").height
