@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import PurePath
 from typing import Any, Final
 
 import polars as pl
@@ -42,6 +43,7 @@ _INTEGER: Final = r"0|-?[1-9][0-9]{0,17}"
 _POSITIVE: Final = r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,6})?"
 _NEGATIVE: Final = r"-(?:0\.[0-9]{1,6}|[1-9][0-9]{0,17}(?:\.[0-9]{1,6})?)"
 _SORTED_TOTALS: Final = re.compile(rb"(?m)^Total (?:CPU )?time: [\d.]+ milliseconds\n+")
+_PRECISIONS: Final = {"f32": "fp32", "f16": "fp16"}  # of OpenVINO, as rows call them
 _MAX_REPORT_LETTERS: Final = 1 << 16
 _TOTAL_NAMES: Final = ("total", "sum")
 _MAX_ROUNDING: Final = 0.02  # of a total, as the rows are rounded
@@ -79,7 +81,7 @@ def load(source: Source) -> list[Run]:
 def read_openvino_report(source: Source) -> dict[str, Any]:
     """Read how benchmark_app ran from its report next to the counters: options, batch, threads, input sizes.
 
-    The folder of the report is no option of the run.
+    The folders of the report and of the model are none of the run.
     """
     if not source.reports:
         return {}
@@ -91,8 +93,11 @@ def read_openvino_report(source: Source) -> dict[str, Any]:
         return {}
     pairs = _list_json_members(text) if text.startswith("{") else re.findall(r"(?m)^([-\w ]+);(.*)$", text)
     options = {key: value for key, value in pairs if key[0] == "-" and key != "-report_folder"}
+    options |= {"-m": PurePath(options["-m"]).name} if "-m" in options else {}
+    precision = options.get("-infer_precision", "")
     meta: dict[str, Any] = {
         "producer": "OpenVINO",
+        **({"dtype": _PRECISIONS.get(precision, precision)} if precision else {}),
         "argv": ["benchmark_app", *map(clean, chain(*options.items()))],
     }
     if shapes := re.findall(r"\[([\d,]{1,99})\]", options.get("-shape", "")):

@@ -123,9 +123,11 @@ def test_the_report_beside_counters_in_json_states_the_same(tmp_path: Path) -> N
     counters.write_text(
         json.dumps({"report_type": "detailed", "detailed_performance": [{"nodes": nodes}] * 2})
     )
-    options = {"-m": "m.onnx", "-shape": "[3,48]", "-nthreads": "2", "-report_folder": "reports"}
+    options = {"-m": "/a/m.onnx", "-shape": "[3,48]", "-nthreads": "2", "-report_folder": "reports"}
     report = {"cmd_options": options, "configuration_setup": {"batch size": "3"}}
     (tmp_path / "benchmark_report.json").write_text(json.dumps(report))
     (run,) = load(counters, cache=False)
     assert (run.meta["batch"], run.meta["threads"], run.meta["program inputs"]) == (3, 2, {"3x48": 1})
     assert run.meta["argv"] == ["benchmark_app", "-m", "m.onnx", "-shape", "[3,48]", "-nthreads", "2"]
+    (tmp_path / "benchmark_report.json").write_text(json.dumps({"cmd_options": {"-infer_precision": "f32"}}))
+    assert load(counters, cache=False)[0].meta["dtype"] == "fp32"

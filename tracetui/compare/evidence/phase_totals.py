@@ -69,8 +69,19 @@ def compute_phase_totals(sides: Sides, look: Look) -> pl.DataFrame:
 
 
 def _list_shared_phases(sides: Sides, look: Look) -> list[str | None]:
+    if look.phase is None and any(map(_is_mostly_unphased, sides)):
+        return [None]
     a, b = map(selection.list_phases, sides)
     return [p for p in a if p in b and look.phase in (None, p)] or [look.phase]
+
+
+def _is_mostly_unphased(run: Run) -> bool:
+    """Whether a run without steps has much time in no phase, as the functions of a program."""
+    if run.has("step") or not (run.has("phase") and run.has("dur")):
+        return False
+    kernels = run.events.filter(pl.col("kind") == "kernel")
+    in_phases = int(kernels.filter(pl.col("phase").is_not_null())["dur"].sum())
+    return in_phases < params.MOST * int(kernels["dur"].sum())
 
 
 def compute_run_times(runs: Sequence[Run]) -> RunStepTimes | None:

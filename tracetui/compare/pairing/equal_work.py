@@ -7,9 +7,9 @@ and context. A step that computes something else takes another time, which is no
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice
 from typing import Any, Final
 
 import polars as pl
@@ -21,7 +21,6 @@ from tracetui.compare import params
 from tracetui.compare.evidence.cpu_contention import measure_used_cores
 from tracetui.compare.pairing.run_work import (
     RECOMPUTED,
-    STEP_SIZES,
     XLA,
     count_numbers,
     count_products,
@@ -37,6 +36,8 @@ from tracetui.compare.pairing.run_work import (
     find_largest_image,
     find_other_operands,
     find_other_weights,
+    format_means,
+    have_equal_shares,
     join_examples,
     list_number_formats,
     list_operands,
@@ -46,16 +47,22 @@ from tracetui.compare.pairing.run_work import (
     measure_product_flops,
     read_rows,
     read_shape_sizes,
-    read_step_sizes,
     sum_counts,
     sum_kinds,
 )
-from tracetui.compare.pairing.step_times import align_steps, align_timed_steps
+from tracetui.compare.pairing.step_times import (
+    STEP_SIZES,
+    align_steps,
+    align_timed_steps,
+    read_step_sizes,
+    sum_tokens,
+)
 
 UNEQUAL_WORK: Final = "not the same work"
 _TOKENS: Final = "tokens per step"
 _PROMPT: Final = "prompt"
 _PART: Final = "batch of each pass"
+_FUNCTIONS: Final = "jitted functions"
 _UNKNOWN_SIZES: Final = "sizes of the work are unknown"
 _GRADIENT_PHASES: Final = ("backward", "optimizer")  # whose products have other operands than the model's
 _SIZE_NAMES: Final = {("context", "prefill"): _PROMPT, ("tokens", None): _TOKENS}
@@ -64,7 +71,7 @@ _MODEL_SIZES: Final = ("layers", "d_model", "parameters")
 _SETTINGS: Final = (
     "dtype", "autocast", "attention", "kv_cache", "quant", "compiled", "autograd", "train mode", RECOMPUTED,
     "optimizer", "data loader", "memory format", "speculation", "mode", "path", "packing", "threads",
-    "device", "torch", "transformers", "vllm", "python", "jitted functions", "XLA operations",
+    "device", "torch", "transformers", "vllm", "python", _FUNCTIONS, "XLA operations",
     "donated inputs", "profiler options", "inserted casts", "n_ctx", "n_batch", "n_ubatch",
 )  # fmt: skip
 _DTYPES: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # as rows call them
@@ -93,8 +100,9 @@ def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, .
     """Find what differs, first what a step computes, then how."""
     shared = [p for p in list_phases(a) if p in list_phases(b)]
     works, operands = _find_unequal_work(a, b, shared, align), [*_compare_operands(a, b, align)]
-    if any(work.what == "batch" for work in operands):  # its tokens follow
-        works = [*operands, *(work for work in works if work.what not in ("batch", _TOKENS))]
+    if operands:  # tokens follow, and may be anything that products have a row for
+        works = [w for w in works if w.what not in ("batch", _TOKENS)]
+        works = [*operands, *works] if operands[0].what == "batch" else works
     if not any(work.is_work for work in works):
         works += operands or [*_compare_experts(a, b)] or _compare_product_work(a, b, align)
     others = (*_compare_prompts(a, b, works), *_compare_ranks(a, b), *_compare_settings(a, b))
@@ -264,7 +272,7 @@ def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
     totals of runs without steps.
     """
     x, y = count_products(a), count_products(b)
-    if x and y and _have_equal_shares(x, y) and not x.keys() & y.keys():
+    if x and y and have_equal_shares(x, y) and not x.keys() & y.keys():
         before, after = (f"{n}×{k}" for n, k in (max(x), max(y)))
         yield WorkDifference("weights of products", before, after, is_work=True)
     elif others := find_other_weights(x, y):
@@ -275,13 +283,6 @@ def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
     if before != after:
         what = "products per step" if a.has("step") else "products in all"
         yield WorkDifference(what, before, after, is_work=not a.has("step") or any(_find_multiples(counts)))
-
-
-def _have_equal_shares(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]) -> bool:
-    """Return whether as many kinds of products make up the same shares: nearly, as routers choose experts."""
-    sides = (sorted(count / max(counts.values()) for count in counts.values()) for counts in (x, y))
-    pairs = list(zip_longest(*sides, fillvalue=0.0))
-    return all(max(pair) < params.STEP_SIZE_RATIO * min(pair) for pair in pairs)
 
 
 def _compare_loops(a: Run, b: Run) -> Iterator[WorkDifference]:
@@ -308,7 +309,8 @@ def _compare_kinds(x: Counter[str], y: Counter[str]) -> Iterator[WorkDifference]
 def _compare_program_inputs(a: Run, b: Run) -> Iterator[WorkDifference]:
     """Yield other sizes of the inputs of XLA's program, weights among them, if they are as many."""
     x, y = (count_program_inputs(run) for run in (a, b))
-    if x != y and x.total() == y.total():
+    are_same = read_rows(a).get(_FUNCTIONS) == read_rows(b).get(_FUNCTIONS)  # others are other programs
+    if x != y and x.total() == y.total() and are_same:
         before, after = (max(only, key=count_numbers) for only in (x - y, y - x))
         yield WorkDifference("inputs of the program", before, after, is_work=True)
 
@@ -370,11 +372,14 @@ def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[Wo
     shapes = [read_shape_sizes(run, phase, side["step"]) for run, side in sides]
     meta = [{"batch": [n] if type(n := run.meta.get("batch")) is int else []} for run in (a, b)]
     is_by_context = "context" in aligned.how
+    sums = [sum_tokens(run, phase) for run in (a, b)]
+    is_cut = phase == "prefill" and 0 < sums[0] == sums[1]  # the same prompts in other parts
     for key in ("batch", "tokens") if is_by_context else STEP_SIZES:
         x, y = next((pair for pair in _iter_sources(key, reported, shapes, meta) if all(pair)), ([], []))
         difference = _compare_sizes(key, x, y, phase)
         if difference is None:
             continue
+        difference = replace(difference, is_work=difference.is_work and not is_cut)
         if key == "batch":
             yield _name_beams(difference, reported)
             return  # the tokens of a step follow
@@ -433,14 +438,8 @@ def _compare_sizes(key: str, x: list[int], y: list[int], phase: str | None) -> W
     if not are_constant and max(means) < params.STEP_SIZE_RATIO * min(means):
         return None
     what = _SIZE_NAMES.get((key, phase), _SIZE_NAMES.get((key, None), key))
-    a, b = _format_means(means)
+    a, b = format_means(means)
     return None if a == b else WorkDifference(what, a, b, phase, is_work=True)
-
-
-def _format_means(means: tuple[float, float]) -> tuple[str, str]:
-    digits = 1 if min(means) < 10 and not all(mean == int(mean) for mean in means) else 0
-    a, b = (f"{mean:,.{digits}f}" for mean in means)
-    return a, b
 
 
 def _compare_inputs(sides: Sequence[tuple[Run, pl.DataFrame]], phase: str | None) -> Iterator[WorkDifference]:

@@ -8,7 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any, Final
 
 import polars as pl
@@ -21,7 +21,6 @@ from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.compare import params
 from tracetui.look import Look
 
-STEP_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
 XLA: Final = ("XLA profiler", "JAX profiler")
 ONNX: Final = "ONNX Runtime"
 # Of ONNX: quantised operators, or what puts numbers into that format
@@ -117,28 +116,6 @@ def describe_cache(run: Run, steps: pl.Series) -> str:
 def describe_range(numbers: Sequence[int]) -> str:
     """Describe the first and the last of sorted numbers; one if they are equal."""
     return "–".join(dict.fromkeys(f"{number:,}" for number in (numbers[0], numbers[-1])))
-
-
-def read_step_sizes(run: Run, steps: pl.Series, phase: str | None = None) -> dict[str, list[int]]:
-    """Read the sizes of these steps that the run reports for all of them.
-
-    A prefill whose sequences have equally many tokens reports the context behind it, which is its prompt.
-    """
-    columns = [c for c in STEP_SIZES if run.has(c)]
-    if not run.has("step") or not columns or steps.is_empty():
-        return {}
-    marks = run.events.lazy().filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
-    table = marks.group_by("step").agg(pl.col(columns).max()).collect()
-    sizes = {c: table[c].to_list() for c in columns if not table[c].null_count()}
-    return _divide_by_sequences(sizes) if phase == "prefill" and "context" not in sizes else sizes
-
-
-def _divide_by_sequences(sizes: dict[str, list[int]]) -> dict[str, list[int]]:
-    """Replace tokens by the context of each sequence, if all sequences of a step have equally many."""
-    pairs = [*zip(sizes.get("tokens", ()), sizes.get("batch", ()), strict=False)]
-    if not pairs or not all(batch and tokens % batch == 0 for tokens, batch in pairs):
-        return sizes
-    return {"batch": sizes["batch"], "context": [tokens // batch for tokens, batch in pairs]}
 
 
 def sum_counts(run: Run, phase: str | None) -> dict[str, float]:
@@ -346,15 +323,16 @@ def read_rows(run: Run) -> dict[str, str | bool]:
         settings |= _read_training(run, names)
         options = [option for option in _PROFILER_OPTIONS if selection.has_option_on(run, option)]
         settings["profiler options"] = " + ".join(options) or "none"
-    if run.meta.get("producer") == ONNX:
+    if run.meta.get("producer") in (ONNX, "OpenVINO"):
         names = run.events["name"].unique().cast(pl.String)
         settings["quant"] = "int8" if names.str.contains(_INTEGER_NODES).any() else "none"
+    if run.meta.get("producer") == ONNX:
         casts = bool(names.str.contains(_INSERTED_CASTS).any())
         settings["inserted casts"] = casts
         if run.has("dtype"):
-            formats = {*run.events["dtype"].unique().cast(pl.String).drop_nulls()} & {*_FLOATS}
-            formats -= {"fp32"} if casts else set()  # in which the processor computes what it has no fp16 for
-            settings["dtype"] = " + ".join(sorted(formats))
+            floats = {*run.events["dtype"].unique().cast(pl.String).drop_nulls()} & {*_FLOATS}
+            floats -= {"fp32"} if casts else set()  # in which the processor computes what it has no fp16 for
+            settings["dtype"] = " + ".join(sorted(floats))
     if run.meta.get("producer") in XLA:
         names = run.events["name"].unique().cast(pl.String)
         functions = names.str.extract(r"^PjitFunction\((.+)\)$").drop_nulls().sort().to_list()
@@ -432,18 +410,19 @@ def list_operands(run: Run, steps: pl.Series) -> dict[str, list[str]]:
     if run.meta.get("producer") != ONNX or not (run.has("shape") and run.has("step")):
         return {}
     rows = run.events.filter((pl.col("kind") == "kernel") & pl.col("step").is_in(steps.implode()))
-    shapes = rows.drop_nulls("shape").sort("step").group_by(pl.col("name").cast(pl.String))
+    rows = rows.drop_nulls("shape").sort("step", "t")
+    shapes = rows.group_by(pl.col("name").cast(pl.String), maintain_order=True)
     return dict(shapes.agg(pl.col("shape").cast(pl.String)).iter_rows())
 
 
 def find_other_operands(
     x: Mapping[str, Sequence[str]], y: Mapping[str, Sequence[str]]
 ) -> tuple[str, str, str] | None:
-    """Find in what the operands of the nodes of one graph differ: batch, or the node of the largest ones.
+    """Find in what the operands of the nodes of one graph differ: batch, or the first node with others.
 
     None for another graph, and if no node gets more or fewer numbers.
     """
-    changed = [name for name in sorted(x) if x.keys() == y.keys() and _have_other_sizes(x[name], y[name])]
+    changed = [name for name in x if x.keys() == y.keys() and _have_other_sizes(x[name], y[name])]
     if not changed:
         return None
     usual = [pair for name in changed if all(pair := (_find_usual(x[name]), _find_usual(y[name])))]
@@ -451,8 +430,8 @@ def find_other_operands(
     batches = {(a[0], b[0]) for a, b in sizes}
     if len(batches) == 1 and all(a[1:] == b[1:] for a, b in sizes):
         return "batch", *batches.pop()
-    name = max(changed, key=lambda each: max(count_numbers(shape) for shape in (x[each][0], y[each][0])))
-    return f"operands of {name}", *(shapes[name][len(shapes[name]) // 2] for shapes in (x, y))
+    before, after = (shapes[changed[0]] for shapes in (x, y))
+    return f"operands of {changed[0]}", before[len(before) // 2], after[len(after) // 2]
 
 
 def _have_other_sizes(x: Sequence[str], y: Sequence[str]) -> bool:
@@ -472,6 +451,19 @@ def _find_usual(shapes: Sequence[str]) -> str:
     """Find the sizes that most of these are; empty if they vary."""
     ((shape, count),) = Counter(shapes).most_common(1)
     return shape if 2 * count > len(shapes) else ""
+
+
+def have_equal_shares(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]) -> bool:
+    """Return whether as many kinds of products make up the same shares: nearly, as routers choose experts."""
+    sides = (sorted(count / max(counts.values()) for count in counts.values()) for counts in (x, y))
+    pairs = list(zip_longest(*sides, fillvalue=0.0))
+    return all(max(pair) < params.STEP_SIZE_RATIO * min(pair) for pair in pairs)
+
+
+def format_means(means: tuple[float, float]) -> tuple[str, str]:
+    digits = 1 if min(means) < 10 and not all(mean == int(mean) for mean in means) else 0
+    a, b = (f"{mean:,.{digits}f}" for mean in means)
+    return a, b
 
 
 def sum_kinds(counts: Mapping[str, int]) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""Align the steps of several runs, and tabulate the time of each row in each step.
+"""Align the steps of several runs, read their sizes, and tabulate the time of each row in each step.
 
 Steps are aligned by context length if the runs report it, else by number. Tables are dense for one run
 (`tabulate_per_step`) and sparse for a pair (`SparseTimes`).
@@ -24,6 +24,7 @@ from tracetui.look import Look
 
 RowNames = Sequence[Sequence[str]]  # per row of a table: its names in a run
 NO_NAME: Final = "–"
+STEP_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
 _EMPTY_SCHEMA: Final = dict.fromkeys(("name", "phase", "step", "dur", "count"), pl.Int64)
 
 
@@ -88,12 +89,42 @@ def compute_step_times(run: Run, phase: str | None) -> pl.DataFrame:
     if not (run.has("step") and run.has("dur")):
         return totals
     _, marks = _sum_by_phase(run)
-    marks = selection.filter_rows(marks.lazy(), run, Look(phase=phase)).drop_nulls("dur")
-    steps = marks.group_by("step").agg(pl.col("tokens", "context", "dur").max()).sort("step")
+    timed = selection.filter_rows(marks.lazy(), run, Look(phase=phase)).drop_nulls("dur")
+    steps = timed.group_by("step").agg(pl.col("tokens", "context", "dur").max()).sort("step")
     others = steps.join(totals.lazy(), on="step", how="anti", maintain_order="left").collect()
     if others.height <= totals.height:
         return totals
     return others.select("step", pl.col("tokens").fill_null(1).clip(1), "context", total="dur")
+
+
+def read_step_sizes(run: Run, steps: pl.Series, phase: str | None = None) -> dict[str, list[int]]:
+    """Read the sizes of these steps that the run reports for all of them.
+
+    A prefill whose sequences have equally many tokens reports the context behind it, which is its prompt.
+    """
+    columns = [c for c in STEP_SIZES if run.has(c)]
+    if not run.has("step") or not columns or steps.is_empty():
+        return {}
+    marks = run.events.lazy().filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
+    table = marks.group_by("step").agg(pl.col(columns).max()).collect()
+    sizes = {c: table[c].to_list() for c in columns if not table[c].null_count()}
+    return _divide_by_sequences(sizes) if phase == "prefill" and "context" not in sizes else sizes
+
+
+def _divide_by_sequences(sizes: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Replace tokens by the context of each sequence, if all sequences of a step have equally many."""
+    pairs = [*zip(sizes.get("tokens", ()), sizes.get("batch", ()), strict=False)]
+    if not pairs or not all(batch and tokens % batch == 0 for tokens, batch in pairs):
+        return sizes
+    return {"batch": sizes["batch"], "context": [tokens // batch for tokens, batch in pairs]}
+
+
+def sum_tokens(run: Run, phase: str | None) -> int:
+    """Sum the tokens that the steps of a phase read, as the run reports them; 0 if it does not."""
+    if not (run.has("step") and run.has("dur")):
+        return 0
+    _, marks = _sum_by_phase(run)
+    return int(marks.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.Categorical)))["tokens"].sum())
 
 
 def has_phases_within_steps(run: Run) -> bool:

@@ -126,3 +126,19 @@ def test_time_within_spans_is_no_time_between_kernels() -> None:
     quick = [row | {"t": row["t"] // 10, "dur": row["dur"] // 10} for row in rows]
     compared = compare_runs((made(quick, work="spans"), made(rows, work="spans")), Look())
     assert not compared.phases.filter(what="between kernels").height
+
+
+def test_functions_of_no_phase_are_judged_with_those_whose_names_sound_like_one() -> None:
+    """A slow function of a program was in no line: its phases were guessed from names, as of a codec's."""
+
+    def program(slow: int) -> Run:
+        functions = (("decode", 0, 2, "decode"), ("search", 2, 30, None), ("wait_for_disk", 32, slow, None))
+        rows = [
+            {"kind": "kernel", "name": name, "t": t * MS, "dur": ms * MS, "phase": phase, "lens": "host"}
+            for name, t, ms, phase in functions
+        ]
+        return made(rows, work="spans")
+
+    lines = describe_decision(compare_runs((program(3), program(90)), Look()), Terms())
+    assert lines[0].startswith("undecided: kernels 35.00 ms → 122.0 ms in all")
+    assert "wait_for_disk +87.00 ms" in lines[1]
