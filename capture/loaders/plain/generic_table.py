@@ -91,7 +91,13 @@ def read_openvino_report(source: Source) -> dict[str, Any]:
     except OSError as e:
         source.log.note("unread_report", f"the report next to the counters is not read: {e.strerror}")
         return {}
-    pairs = _list_json_members(text) if text.startswith("{") else re.findall(r"(?m)^([-\w ]+);(.*)$", text)
+    return _build_openvino_meta(
+        _list_json_members(text) if text.startswith("{") else re.findall(r"(?m)^([-\w ]+);(.*)$", text)
+    )
+
+
+def _build_openvino_meta(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Build the metadata of a run from the members of its report."""
     options = {key: value for key, value in pairs if key[0] == "-" and key != "-report_folder"}
     options |= {"-m": PurePath(options["-m"]).name} if "-m" in options else {}
     precision = options.get("-infer_precision", "")

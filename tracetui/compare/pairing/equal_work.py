@@ -34,19 +34,16 @@ from tracetui.compare.pairing.run_work import (
     find_experts,
     find_input,
     find_largest_image,
-    find_other_operands,
     find_other_weights,
     format_means,
     have_equal_shares,
     join_examples,
     list_number_formats,
-    list_operands,
     list_prompts,
     list_queries,
     list_weights,
     measure_product_flops,
     read_rows,
-    read_shape_sizes,
     sum_counts,
     sum_kinds,
 )
@@ -54,7 +51,9 @@ from tracetui.compare.pairing.step_times import (
     STEP_SIZES,
     align_steps,
     align_timed_steps,
-    read_step_sizes,
+    find_other_operands,
+    list_operands,
+    read_sources,
     sum_tokens,
 )
 
@@ -368,20 +367,18 @@ def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[Wo
     """Yield the sizes in which the compared steps of a phase differ: as reported, else by their shapes."""
     aligned = align_timed_steps((a, b), phase, align)
     sides = list(zip((a, b), aligned.sides, strict=True))
-    reported = [read_step_sizes(run, side["step"], phase) for run, side in sides]
-    shapes = [read_shape_sizes(run, phase, side["step"]) for run, side in sides]
-    meta = [{"batch": [n] if type(n := run.meta.get("batch")) is int else []} for run in (a, b)]
+    sources = read_sources(sides, phase)
     is_by_context = "context" in aligned.how
-    sums = [sum_tokens(run, phase) for run in (a, b)]
-    is_cut = phase == "prefill" and 0 < sums[0] == sums[1]  # the same prompts in other parts
+    tokens, tokens_b = (sum_tokens(run, phase) for run in (a, b))
+    is_cut = phase == "prefill" and 0 < tokens == tokens_b  # the same prompts in other parts
     for key in ("batch", "tokens") if is_by_context else STEP_SIZES:
-        x, y = next((pair for pair in _iter_sources(key, reported, shapes, meta) if all(pair)), ([], []))
+        x, y = next((pair for pair in _iter_sources(key, *sources) if all(pair)), ([], []))
         difference = _compare_sizes(key, x, y, phase)
         if difference is None:
             continue
         difference = replace(difference, is_work=difference.is_work and not is_cut)
         if key == "batch":
-            yield _name_beams(difference, reported)
+            yield _name_beams(difference, sources[0])
             return  # the tokens of a step follow
         yield _adjust_size(difference, has_steps=a.has("step") or b.has("step"), align=align)
         if (key, phase) == ("context", "prefill"):

@@ -323,21 +323,28 @@ def read_rows(run: Run) -> dict[str, str | bool]:
         settings |= _read_training(run, names)
         options = [option for option in _PROFILER_OPTIONS if selection.has_option_on(run, option)]
         settings["profiler options"] = " + ".join(options) or "none"
-    if run.meta.get("producer") in (ONNX, "OpenVINO"):
+    settings |= _read_nodes(run)
+    if run.meta.get("producer") in XLA:
+        names = run.events["name"].unique().cast(pl.String)
+        functions = names.str.extract(r"^PjitFunction\((.+)\)$").drop_nulls().sort().to_list()
+        settings["jitted functions"] = join_examples(functions)
+        settings["XLA operations"] = f"{len(list_kernel_names(run)):,}"
+    return settings
+
+
+def _read_nodes(run: Run) -> dict[str, str | bool]:
+    """Read from nodes of ONNX whether they are quantised, and the number format of the model."""
+    producer, settings = run.meta.get("producer"), dict[str, str | bool]()
+    if producer in (ONNX, "OpenVINO"):
         names = run.events["name"].unique().cast(pl.String)
         settings["quant"] = "int8" if names.str.contains(_INTEGER_NODES).any() else "none"
-    if run.meta.get("producer") == ONNX:
+    if producer == ONNX:
         casts = bool(names.str.contains(_INSERTED_CASTS).any())
         settings["inserted casts"] = casts
         if run.has("dtype"):
             floats = {*run.events["dtype"].unique().cast(pl.String).drop_nulls()} & {*_FLOATS}
             floats -= {"fp32"} if casts else set()  # in which the processor computes what it has no fp16 for
             settings["dtype"] = " + ".join(sorted(floats))
-    if run.meta.get("producer") in XLA:
-        names = run.events["name"].unique().cast(pl.String)
-        functions = names.str.extract(r"^PjitFunction\((.+)\)$").drop_nulls().sort().to_list()
-        settings["jitted functions"] = join_examples(functions)
-        settings["XLA operations"] = f"{len(list_kernel_names(run)):,}"
     return settings
 
 
@@ -405,54 +412,6 @@ def find_other_weights(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, i
     return tuple("×".join(map(str, max(only))) for only in (only_x, only_y)) if flops[0] != flops[1] else ()
 
 
-def list_operands(run: Run, steps: pl.Series) -> dict[str, list[str]]:
-    """List the sizes that each node of ONNX gets in these steps, in their order; empty for other runs."""
-    if run.meta.get("producer") != ONNX or not (run.has("shape") and run.has("step")):
-        return {}
-    rows = run.events.filter((pl.col("kind") == "kernel") & pl.col("step").is_in(steps.implode()))
-    rows = rows.drop_nulls("shape").sort("step", "t")
-    shapes = rows.group_by(pl.col("name").cast(pl.String), maintain_order=True)
-    return dict(shapes.agg(pl.col("shape").cast(pl.String)).iter_rows())
-
-
-def find_other_operands(
-    x: Mapping[str, Sequence[str]], y: Mapping[str, Sequence[str]]
-) -> tuple[str, str, str] | None:
-    """Find in what the operands of the nodes of one graph differ: batch, or the first node with others.
-
-    None for another graph, and if no node gets more or fewer numbers.
-    """
-    changed = [name for name in x if x.keys() == y.keys() and _have_other_sizes(x[name], y[name])]
-    if not changed:
-        return None
-    usual = [pair for name in changed if all(pair := (_find_usual(x[name]), _find_usual(y[name])))]
-    sizes = [(a.split("×"), b.split("×")) for a, b in usual if "=" not in a + b]
-    batches = {(a[0], b[0]) for a, b in sizes}
-    if len(batches) == 1 and all(a[1:] == b[1:] for a, b in sizes):
-        return "batch", *batches.pop()
-    before, after = (shapes[changed[0]] for shapes in (x, y))
-    return f"operands of {changed[0]}", before[len(before) // 2], after[len(after) // 2]
-
-
-def _have_other_sizes(x: Sequence[str], y: Sequence[str]) -> bool:
-    """Whether a node gets other numbers of elements in most steps, or on average if they vary.
-
-    Numbers that grow, as a cache does, are no others if most of them are those of the other run.
-    """
-    usual, usual_b = _find_usual(x), _find_usual(y)
-    if usual and usual_b:
-        return count_numbers(usual) != count_numbers(usual_b)
-    means = [sum(map(count_numbers, shapes)) / len(shapes) for shapes in (x, y)]
-    is_shifted = 2 * len({*x} & {*y}) >= min(len({*x}), len({*y}))
-    return not is_shifted and max(means) >= params.STEP_SIZE_RATIO * min(means)
-
-
-def _find_usual(shapes: Sequence[str]) -> str:
-    """Find the sizes that most of these are; empty if they vary."""
-    ((shape, count),) = Counter(shapes).most_common(1)
-    return shape if 2 * count > len(shapes) else ""
-
-
 def have_equal_shares(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]) -> bool:
     """Return whether as many kinds of products make up the same shares: nearly, as routers choose experts."""
     sides = (sorted(count / max(counts.values()) for count in counts.values()) for counts in (x, y))
@@ -461,6 +420,7 @@ def have_equal_shares(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, in
 
 
 def format_means(means: tuple[float, float]) -> tuple[str, str]:
+    """Format two averages, with a decimal if one is small and any is no whole number."""
     digits = 1 if min(means) < 10 and not all(mean == int(mean) for mean in means) else 0
     a, b = (f"{mean:,.{digits}f}" for mean in means)
     return a, b

@@ -4,6 +4,8 @@ Steps are aligned by context length if the runs report it, else by number. Table
 (`tabulate_per_step`) and sparse for a pair (`SparseTimes`).
 """
 
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -20,10 +22,12 @@ from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
 from tracetui.analysis.time.step_table import sum_adjacent_rows
 from tracetui.compare import params
+from tracetui.compare.pairing.run_work import ONNX, count_numbers, read_shape_sizes
 from tracetui.look import Look
 
 RowNames = Sequence[Sequence[str]]  # per row of a table: its names in a run
 NO_NAME: Final = "–"
+_INSERTED_NUMBER: Final = r"_token_\d+"  # of ONNX, which may be another one in each run
 STEP_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
 _EMPTY_SCHEMA: Final = dict.fromkeys(("name", "phase", "step", "dur", "count"), pl.Int64)
 
@@ -117,6 +121,82 @@ def _divide_by_sequences(sizes: dict[str, list[int]]) -> dict[str, list[int]]:
     if not pairs or not all(batch and tokens % batch == 0 for tokens, batch in pairs):
         return sizes
     return {"batch": sizes["batch"], "context": [tokens // batch for tokens, batch in pairs]}
+
+
+def read_sources(
+    sides: Sequence[tuple[Run, pl.DataFrame]], phase: str | None
+) -> list[list[dict[str, list[int]]]]:
+    """Read the sizes of both sides' steps: those that they report, of their shapes, of their metadata."""
+    reported = [read_step_sizes(run, side["step"], phase) for run, side in sides]
+    shapes = [read_shape_sizes(run, phase, side["step"]) for run, side in sides]
+    batches = ([n] if type(n := run.meta.get("batch")) is int else [] for run, _ in sides)
+    return [reported, shapes, [{"batch": batch} for batch in batches]]
+
+
+def list_operands(run: Run, steps: pl.Series) -> dict[str, list[str]]:
+    """List the sizes that each node of ONNX gets in these steps, in their order; empty for other runs."""
+    if run.meta.get("producer") != ONNX or not (run.has("shape") and run.has("step")):
+        return {}
+    rows = run.events.filter((pl.col("kind") == "kernel") & pl.col("step").is_in(steps.implode()))
+    rows = rows.drop_nulls("shape").sort("step", "t")
+    name = pl.col("name").cast(pl.String).str.replace(_INSERTED_NUMBER, "")
+    shapes = rows.group_by(name, maintain_order=True)
+    return dict(shapes.agg(pl.col("shape").cast(pl.String)).iter_rows())
+
+
+def find_other_operands(
+    x: Mapping[str, Sequence[str]], y: Mapping[str, Sequence[str]]
+) -> tuple[str, str, str] | None:
+    """Find in what the operands of the nodes of one graph differ: batch, or the first node with others.
+
+    None for another graph, and if no node gets more or fewer numbers.
+    """
+    changed = [name for name in x if x.keys() == y.keys() and _have_other_sizes(x[name], y[name])]
+    pairs = {name: pair for name in changed if all(pair := (_find_main(x[name]), _find_main(y[name])))}
+    if not changed or (len(pairs) == len(changed) and _are_renamed(pairs)):
+        return None
+    if batches := _find_batches(pairs):
+        return "batch", *batches
+    name = next((name for name, pair in pairs.items() if "=" not in pair[0]), changed[0])
+    before, after = x[name], y[name]
+    return f"operands of {name}", before[len(before) // 2], after[len(after) // 2]
+
+
+def _are_renamed(pairs: Mapping[str, tuple[str, str]]) -> bool:
+    """Whether operands have the same numbers of elements on both sides, under other names."""
+    before, after = (sorted(map(count_numbers, side)) for side in zip(*pairs.values(), strict=True))
+    return before == after
+
+
+def _find_batches(pairs: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
+    """Find the two sizes of the first dimension, if all operands differ in it alone; None of recurrent nodes.
+
+    Those have their steps in it.
+    """
+    sizes = [(a.split("×"), b.split("×")) for a, b in pairs.values() if "=" not in a + b]
+    batches = {(a[0], b[0]) for a, b in sizes}
+    is_recurrent = any(re.search("GRU|LSTM|RNN", name) for name in pairs)
+    is_batch = len(batches) == 1 and all(a[1:] == b[1:] for a, b in sizes) and not is_recurrent
+    return batches.pop() if is_batch else None
+
+
+def _have_other_sizes(x: Sequence[str], y: Sequence[str]) -> bool:
+    """Whether a node gets other numbers of elements in most steps, or on average if they vary.
+
+    Numbers that grow, as a cache does, are no others if most of them are those of the other run.
+    """
+    main, main_b = _find_main(x), _find_main(y)
+    if main and main_b:
+        return count_numbers(main) != count_numbers(main_b)
+    means = [sum(map(count_numbers, shapes)) / len(shapes) for shapes in (x, y)]
+    is_shifted = 2 * len({*x} & {*y}) >= min(len({*x}), len({*y}))
+    return not is_shifted and max(means) >= params.STEP_SIZE_RATIO * min(means)
+
+
+def _find_main(shapes: Sequence[str]) -> str:
+    """Find the sizes that most of these are; empty if they vary."""
+    ((shape, count),) = Counter(shapes).most_common(1)
+    return shape if 2 * count > len(shapes) else ""
 
 
 def sum_tokens(run: Run, phase: str | None) -> int:

@@ -142,3 +142,63 @@ def test_functions_of_no_phase_are_judged_with_those_whose_names_sound_like_one(
     lines = describe_decision(compare_runs((program(3), program(90)), Look()), Terms())
     assert lines[0].startswith("undecided: kernels 35.00 ms → 122.0 ms in all")
     assert "wait_for_disk +87.00 ms" in lines[1]
+
+
+def graph(*nodes: tuple[str, str]) -> Run:
+    """Six runs of nodes that get these sizes."""
+    rows = [
+        {
+            "kind": "kernel",
+            "name": n,
+            "lens": "host",
+            "dur": MS,
+            "step": step,
+            "t": (9 * step + at) * MS,
+            "shape": s,
+        }
+        for step in range(6)
+        for at, (n, s) in enumerate(nodes)
+    ]
+    return made(rows, producer="ONNX Runtime")
+
+
+def test_nodes_that_onnxruntime_inserts_have_other_numbers_in_equal_runs() -> None:
+    """Two copies changed their numbers, which was other work: equal runs were refused."""
+    a, b = (
+        graph(
+            ("x (Conv)", "2×3×40×40"),
+            (f"ReorderOutput_token_{m}", "2×32×20×20"),
+            (f"ReorderOutput_token_{n}", "2×16×40×40"),
+        )
+        for m, n in ((7, 8), (8, 7))
+    )
+    assert differences(a, b) == []
+    a, b = (graph(("p", sizes[0]), ("q", sizes[1])) for sizes in (("2×8", "2×9"), ("2×9", "2×8")))
+    assert differences(a, b) == []
+
+
+def test_the_first_dimension_of_a_recurrent_node_is_no_batch() -> None:
+    a, b = (graph((name, f"{steps}×2×96")) for name, steps in (("gru0 (GRU)", 40), ("gru0 (GRU)", 90)))
+    assert differences(a, b) == ["operands of gru0 (GRU) 40×2×96 and 90×2×96"]
+
+
+def test_prompts_that_are_read_in_other_parts_are_the_same_work() -> None:
+    """As of llama.cpp with another n_batch: 200 tokens at once, or 64 and 64 and 64 and 8."""
+
+    def prompted(*parts: int) -> Run:
+        rows, clock, context = list[dict[str, Any]](), 0, 0
+        for step, tokens in enumerate((*parts, *[1] * 12)):
+            context += tokens
+            phase = "decode" if tokens == 1 else "prefill"
+            sizes = {"tokens": tokens, "batch": 1, "context": context}
+            times = {"t": clock, "dur": tokens * MS, "step": step, "phase": phase}
+            rows += [
+                {"kind": "step", "name": phase} | times | sizes,
+                {"kind": "kernel", "name": "mm", "lens": "wall"} | times,
+            ]
+            clock += tokens * MS
+        return made(rows)
+
+    works = find_work_differences(prompted(200), prompted(64, 64, 64, 8), "context")
+    assert works and not any(work.is_work for work in works)
+    assert any(work.is_work for work in find_work_differences(prompted(200), prompted(64, 64), "context"))
