@@ -7,6 +7,7 @@ from msgspec import Struct
 from capture.classify.step_annotations import StepAnnotation
 
 Dims = tuple[int, ...]
+ONNX_TYPE: Final = "tensor("  # begin of the type of an operand of ONNX: tensor(float)
 
 
 class OperatorCall(Struct, frozen=True):
@@ -31,6 +32,12 @@ class OperatorCall(Struct, frozen=True):
         """List index and dims of every tensor operand, or of those of one rank."""
         return [(i, d) for i, d in enumerate(self.dims) if d and (rank is None or len(d) == rank)]
 
+    def describe_node(self) -> tuple[str | None, str | None]:
+        """Describe the first operand of a node of ONNX by its sizes and type; None for other calls."""
+        if not (self.dims and self.types and self.types[0].startswith(ONNX_TYPE)):
+            return None, None
+        return "×".join(map(str, self.dims[0])) or None, shorten_dtype(self.types[0])
+
 
 class OperatorWork(Struct, frozen=True):
     """Work of a call; `dtype` is the format that it multiplies in, `model` the id of the work model."""
@@ -46,6 +53,7 @@ _ELEMENT_BYTES: Final = {
     "double": 8.0, "long int": 8.0, "long": 8.0, "int64": 8.0, "float": 4.0, "int": 4.0, "c10::tf32": 4.0,
     "c10::half": 2.0, "c10::bfloat16": 2.0, "short int": 2.0, "short": 2.0, "signed char": 1.0, "char": 1.0,
     "half": 2.0, "bfloat16": 2.0, "byte": 1.0, "unsigned char": 1.0, "bool": 1.0, "c10::complex<float>": 8.0,
+    "float16": 2.0, "int32": 4.0, "int16": 2.0, "int8": 1.0, "uint8": 1.0,  # of ONNX
 }  # fmt: skip
 STORED_BYTES: Final = {  # per weight, with the scales of its block: 32 weights in MXFP4, 16 in NVFP4
     "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "mxfp8": 1 + 1 / 32, "mxfp4": 0.5 + 1 / 32,
@@ -54,12 +62,13 @@ STORED_BYTES: Final = {  # per weight, with the scales of its block: 32 weights 
 _SHORT_DTYPES: Final = {
     "c10::bfloat16": "bf16", "c10::half": "fp16", "float": "fp32", "double": "fp64",
     "bfloat16": "bf16", "half": "fp16", "byte": "uint8", "unsigned char": "uint8", "signed char": "int8",
+    "float16": "fp16",
 }  # fmt: skip
 
 
 def find_element_bytes(type_name: str) -> float | None:
     """Find the bytes per element of a type as torch writes it; None for an unknown type."""
-    name = type_name.lower()
+    name = _strip_type(type_name)
     if "float4" in name:
         return 0.5
     return 1.0 if "float8" in name else _ELEMENT_BYTES.get(name)
@@ -67,7 +76,12 @@ def find_element_bytes(type_name: str) -> float | None:
 
 def shorten_dtype(type_name: str) -> str:
     """Shorten the name of a type to bf16, fp8, int8 …; unknown ones stay."""
-    name = type_name.lower()
+    name = _strip_type(type_name)
     if "float8" in name:
         return "fp8"
     return "fp4" if "float4" in name else _SHORT_DTYPES.get(name, name)
+
+
+def _strip_type(type_name: str) -> str:
+    name = type_name.lower()
+    return name.removeprefix(ONNX_TYPE).removesuffix(")") if name.startswith(ONNX_TYPE) else name

@@ -409,7 +409,7 @@ WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
                       r"|^_C::greedy_argmax\b", _estimate_reduction),
         ("mm", r"^aten::(mm|_int_mm)\b", partial(_estimate_operand_product, left=0, right=1)),
         ("linear", r"^aten::linear\b", _estimate_linear),
-        ("onnx", r"^/.*(MatMul|Gemm)(_\d+)?\)?$", _estimate_node_product),
+        ("onnx", r"(MatMul|Gemm)\w*\)?$", _estimate_node_product),
         ("attention", r"^aten::.*scaled_dot_product.*attention|^aten::_(flash|efficient)_attention",
          _estimate_dense_attention),
         ("ragged-attention", r"paged_attention|unified_attention|attention_with_output|attention_ragged|"

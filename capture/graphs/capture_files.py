@@ -32,7 +32,7 @@ _COMPILER_FILE: Final = "inductor_provenance_tracking_node_mappings.json"
 _COMPILER_FOLDERS: Final = "torch_compile_debug/run_*/torchinductor/model__*"
 _REPORTS: Final = (  # of a file by its name: JAX's Chrome traces, OpenVINO's counters
     (re.compile(r"(.+)\.trace\.json\.gz"), r"\1.xplane.pb"),
-    (re.compile(r"benchmark_\w+_counters_report\.csv"), "benchmark_report.csv"),
+    (re.compile(r"benchmark_\w+_counters_report\.(csv|json)"), r"benchmark_report.\1"),
 )
 _ANNOTATION: Final = re.compile(r'"capture_\d{1,9}_[A-Za-z]+"')
 

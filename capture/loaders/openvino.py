@@ -15,7 +15,7 @@ import polars as pl
 from capture.errors import UnreadableError
 from capture.loaders._json_document import parse_document, read_dict, read_dicts
 from capture.loaders._typed_cells import MILLISECOND, build_frame, parse_nanoseconds
-from capture.loaders.plain.generic_table import name_operators, note_requests
+from capture.loaders.plain.generic_table import name_operators, note_requests, read_openvino_report
 from capture.loaders.plain.table_layout import OPERATOR
 from capture.run import Run, build_run, list_column_types
 from capture.source import Head, Source
@@ -46,7 +46,8 @@ def load(source: Source) -> list[Run]:
         message = "the average has one node: benchmark_app of Python writes no other into JSON; take CSV"
         log.note("one_node", message, severity="data_loss")
     events = name_operators(build_frame(rows, _SCHEMA, log))
-    return [build_run(Path(source.label).name, {"producer": "OpenVINO"}, events, log)]
+    meta = {"producer": "OpenVINO", **read_openvino_report(source)}
+    return [build_run(Path(source.label).name, meta, events, log)]
 
 
 def _iter_nodes(requests: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

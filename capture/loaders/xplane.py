@@ -106,10 +106,6 @@ class ProgramInputs(msgspec.Struct, frozen=True):
     dtype: str  # of most of these numbers
     donated: int  # inputs whose memory its results take
 
-    def build_meta(self) -> dict[str, Any]:
-        """Build the metadata of a run of this program."""
-        return {"dtype": self.dtype, "program inputs": self.counts, "donated inputs": self.donated}
-
 
 @dataclass
 class PlaneEvents:
@@ -124,15 +120,28 @@ class PlaneEvents:
     label_ids: dict[tuple[str | None, str, str], int] = field(default_factory=dict)  # category, name, place
     metadata: list[TraceEvent] = field(default_factory=list)  # names of planes and lines
     planes: list[str] = field(default_factory=list)
-    programs: dict[str, ProgramInputs] = field(default_factory=dict)  # by name, the larger of equal names
+    programs: dict[str, list[ProgramInputs]] = field(default_factory=dict)  # by name
     executed: set[str] = field(default_factory=set)  # names of programs
     has_steps: bool = False  # reported by the host
 
     def describe_program(self) -> dict[str, Any]:
-        """Build the metadata of the largest program that ran; empty without one."""
-        inputs = [self.programs[name] for name in self.executed & self.programs.keys()]
+        """Build the metadata of the programs that ran, such as those of prompts and of single tokens.
+
+        Those with less than half of the numbers of the largest are left out; empty without one.
+        """
+        inputs = [each for name in sorted(self.executed) for each in self.programs.get(name, ())]
         main = max(inputs, key=lambda each: each.numbers, default=None)
-        return {} if main is None else main.build_meta()
+        if main is None:
+            return {}
+        mains = [each for each in inputs if 2 * each.numbers >= main.numbers]
+        counts = Counter[str]()
+        for each in mains:
+            counts.update(each.counts)
+        return {
+            "dtype": main.dtype,
+            "program inputs": dict(counts),
+            "donated inputs": sum(each.donated for each in mains),
+        }
 
     def build_complete(self, base: int) -> CompleteEvents:
         """Build complete events with times since `base`; step marks of the host replace a device's."""
@@ -191,7 +200,7 @@ def load(source: Source) -> list[Run]:
 
 
 def read_program(path: Path) -> dict[str, Any]:
-    """Read the metadata of the largest program that ran in a profile; empty if it has none.
+    """Read the metadata of the largest programs that ran in a profile; empty if it has none.
 
     Raise UnreadableError if it is larger than _MAX_REPORT_BYTES, or cannot be read.
     """
@@ -242,8 +251,8 @@ def _read_programs(parts: list[tuple[int, Value]], events: PlaneEvents) -> None:
             with contextlib.suppress(WireError):
                 program = index_fields(index_fields(index_fields(statistic).get(6, b"")).get(1, b""))
                 name, inputs = to_text(program.get(1, b"")), _read_program_inputs(program)
-                if inputs is not None and inputs.numbers > getattr(events.programs.get(name), "numbers", 0):
-                    events.programs[name] = inputs
+                if inputs is not None:
+                    events.programs.setdefault(name, []).append(inputs)
 
 
 def _read_program_inputs(program: Mapping[int, Value]) -> ProgramInputs | None:

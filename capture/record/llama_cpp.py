@@ -28,6 +28,16 @@ if TYPE_CHECKING:
 
 RECENT_GAPS: Final = 9  # the typical gap between two steps is the median of so many
 MEASURED_QUERIES: Final = 200  # queries of `cb_eval` that are timed to know the cost of one
+_FLOATS: Final = {
+    "F32": "fp32",
+    "F16": "fp16",
+    "BF16": "bf16",
+}  # number formats of weights, as rows call them
+_SIZES: Final = {
+    "layers": "n_layer",
+    "d_model": "n_embd",
+    "parameters": "n_params",
+}  # as llama.cpp calls them
 MAX_INSPECTED_TOKENS: Final = 4096  # sequences and positions of longer batches are not read
 
 
@@ -103,7 +113,8 @@ class LlamaRecorder(FaultGuard):
     def add_context(self, model: Any, params: Any) -> tuple[Any, LlamaContext]:
         """Return parameters with our callback, and the context it belongs to."""
         track = f"context {len(self._all_contexts) + 1}" if self._all_contexts else None
-        context = LlamaContext(self, params, track, _describe_model(self.module, model))
+        facts = _read_sizes(self.module, model), _describe_model(self.module, model)
+        context = LlamaContext(self, params, track, *facts)
         patched = type(params).from_buffer_copy(params)
         patched.cb_eval, patched.cb_eval_user_data = context.callback, None
         self._all_contexts.append(context)
@@ -128,8 +139,10 @@ class LlamaRecorder(FaultGuard):
 class LlamaContext:
     """One context of llama.cpp and its steps."""
 
-    def __init__(self, recorder: LlamaRecorder, params: Any, track: str | None, model: str) -> None:
-        self._recorder, self._track, self._model = recorder, track, model
+    def __init__(
+        self, recorder: LlamaRecorder, params: Any, track: str | None, sizes: dict[str, int], model: str
+    ) -> None:
+        self._recorder, self._track, self._sizes, self._model = recorder, track, sizes, model
         self._user_callback = params.cb_eval or None
         self._user_data, self._params = params.cb_eval_user_data, params
         self.callback = type(params.cb_eval)(self._evaluate)
@@ -256,7 +269,8 @@ class LlamaContext:
         package = sys.modules.get("llama_cpp")
         offloads = getattr(self._recorder.module, "llama_supports_gpu_offload", bool)()
         return {
-            "model": self._model,
+            **parse_description(self._model),
+            **self._sizes,
             "driver": "llama-cpp-python, attached",
             "llama_cpp": str(getattr(package, "__version__", "")),
             "observed": "single nodes in some steps, which serialises them",
@@ -275,12 +289,41 @@ def _describe_model(module: Any, model: Any) -> str:
     return text.value.decode("utf-8", "replace") or "llama.cpp"
 
 
+def parse_description(text: str) -> dict[str, Any]:
+    """Return model and number format of its weights of llama.cpp's description.
+
+    >>> parse_description("qwen2 0.5B Q4_K - Medium")
+    {'model': 'qwen2 0.5B', 'quant': 'Q4_K - Medium'}
+    """
+    architecture, size, weights = (*text.replace("(guessed)", "").split(None, 2), "", "")[:3]
+    weights = weights.strip()
+    weights = weights[len("all ") :] if weights.startswith("all ") else weights
+    model = {"model": f"{architecture} {size}".strip()}
+    if weights in _FLOATS:
+        return {**model, "dtype": _FLOATS[weights], "quant": "none"}
+    return {**model, "quant": weights} if weights else model
+
+
+def _read_sizes(module: Any, model: Any) -> dict[str, int]:
+    """Return the sizes of a model that this version of llama.cpp reports."""
+    sizes: dict[str, int] = {}
+    for key, name in _SIZES.items():
+        read = getattr(module, f"llama_model_{name}", getattr(module, f"llama_{name}", None))
+        with suppress(Exception):
+            sizes[key] = int(read(model))  # type: ignore[misc]
+    return sizes
+
+
 def _read_settings(module: Any, params: Any) -> dict[str, Any]:
-    """Return threads, kind of attention and number formats of the cache, as far as a context states them."""
+    """Return threads, sizes, attention and number formats of the cache, as far as a context states them."""
     settings: dict[str, Any] = {}
-    threads = getattr(params, "n_threads", 0)
-    if threads > 0:
-        settings["threads"] = int(threads)
+    for key, field in (
+        ("threads", "n_threads"),
+        *((size, size) for size in ("n_ctx", "n_batch", "n_ubatch")),
+    ):
+        number = getattr(params, field, 0)
+        if number > 0:
+            settings[key] = int(number)
     kind = getattr(params, "flash_attn_type", getattr(params, "flash_attn", None))  # -1: llama.cpp chooses
     if kind in (0, 1):
         settings["attention"] = "flash" if kind else "explicit"

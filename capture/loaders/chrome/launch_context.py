@@ -103,9 +103,8 @@ def with_launches(kernels: pl.DataFrame, host_calls: pl.DataFrame) -> pl.DataFra
     row = find_rows(host_calls["correlation"], kernels["correlation"], keep="first")
     t, dur, label, thread = (host_calls[column][row] for column in ("t", "dur", "label", "thread"))
     host_t, host_thread = fill_nulls(t, kernels["t"]), fill_nulls(thread, kernels["thread"])
-    names = ("launch", "launch_dur", "launcher", "host_t", "host_thread")
-    columns = zip((t, dur, label, host_t, host_thread), names, strict=True)
-    return put_columns(kernels, *(column.alias(name) for column, name in columns))
+    added = {"launch": t, "launch_dur": dur, "launcher": label, "host_t": host_t, "host_thread": host_thread}
+    return put_columns(kernels, *(column.alias(name) for name, column in added.items()))
 
 
 def with_launch_config(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -237,8 +236,8 @@ def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame, log: Log | None = No
 
     with_columns = _add_by_thread(kernels, scopes, find_paths)
     if deep_count and log:
-        message = f"scopes nested deeper than {MAX_PATH_DEPTH}, left out of paths"
-        log.note("deep_scopes", message, count=deep_count)
+        text = f"scopes nested deeper than {MAX_PATH_DEPTH}, left out of paths"
+        log.note("deep_scopes", text, count=deep_count)
     return with_columns
 
 
@@ -365,8 +364,7 @@ def with_operators(
     """
     is_memset = pl.Series([name.startswith("Memset") for name in labels["name"]], dtype=pl.Boolean)
     if is_memset.any():
-        is_linked = ~is_memset[kernels["label"]]
-        kernels = kernels.with_columns(external_id=pl.when(is_linked).then("external_id"))
+        kernels = kernels.with_columns(external_id=pl.when(~is_memset[kernels["label"]]).then("external_id"))
     if kernels["external_id"].null_count() == kernels.height:
         return kernels
     is_operator = pl.Series([cat in OPERATOR_CATEGORIES for cat in labels["cat"]], dtype=pl.Boolean)
@@ -462,6 +460,8 @@ def _build_work_columns(
             reported = work.shape, work.dtype, work.flops, work.bytes
         elif name.startswith(_COLLECTIVE_OPERATOR) and operands is not None:
             reported = _describe_message(operands), None, None, None
+        elif call:
+            reported = *call.describe_node(), None, None
         rows.append((*reported, op, None if category == _UNKNOWN_CATEGORY else category))
     return build_columns(rows, _WORK_SCHEMA)
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from capture.classify.operator_call import ONNX_TYPE
 from capture.classify.operator_work import flatten_batch
 from capture.import_log import Log
 from capture.loaders._json_document import decode_or_none, parse_object, to_float
@@ -44,6 +45,7 @@ _MEMORY: Final = "[memory]"
 _WORD: Final = re.compile(r"\w+")
 _STEP_NUMBER: Final = re.compile(r"[0-9]{1,15}")
 _ONNX_RUN: Final = "model_run"
+_PRODUCT_NODE: Final = re.compile("MatMul|Gemm")
 _ONNX_SUFFIX: Final = "_kernel_time"
 _MAX_DEVICES: Final = 1 << 20  # larger device ids are invalid
 _INSTANT_PHASES: Final = ("i", "I", "R", "n")
@@ -260,9 +262,9 @@ def _encode_onnx_operands(node: _OnnxNode, number: int) -> msgspec.Raw:
     """Encode operands; the constant one of a product is not listed, but its result implies it."""
     shapes = [next(iter(tensor.items()), ("", [])) for tensor in node.input_type_shape]
     results = [next(iter(tensor.items()), ("", [])) for tensor in node.output_type_shape]
-    if node.op_name.endswith(("MatMul", "Gemm")) and shapes and results:
+    if _PRODUCT_NODE.search(node.op_name) and shapes and results:
         _complete_product(shapes, results[0][1])
-    types, dims = [kind for kind, _ in shapes], [sizes for _, sizes in shapes]
+    types, dims = [f"{ONNX_TYPE}{kind})" for kind, _ in shapes], [sizes for _, sizes in shapes]
     return encode_raw({"External id": number, "Input Dims": dims, "Input type": types})
 
 

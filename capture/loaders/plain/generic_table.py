@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import PurePath
 from typing import Any, Final
 
 import polars as pl
@@ -18,6 +19,7 @@ from capture.errors import UnreadableError
 from capture.import_log import Log
 from capture.loaders import GENERIC_FORMAT, is_accepted_by_others
 from capture.loaders._delimited import LINE, DelimitedTable, find_line_start, split_delimited
+from capture.loaders._json_document import parse_object
 from capture.loaders.plain import line_records
 from capture.loaders.plain.cell_values import convert_columns, convert_rows
 from capture.loaders.plain.table_layout import (
@@ -41,6 +43,7 @@ _INTEGER: Final = r"0|-?[1-9][0-9]{0,17}"
 _POSITIVE: Final = r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,6})?"
 _NEGATIVE: Final = r"-(?:0\.[0-9]{1,6}|[1-9][0-9]{0,17}(?:\.[0-9]{1,6})?)"
 _SORTED_TOTALS: Final = re.compile(rb"(?m)^Total (?:CPU )?time: [\d.]+ milliseconds\n+")
+_PRECISIONS: Final = {"f32": "fp32", "f16": "fp16"}  # of OpenVINO, as rows call them
 _MAX_REPORT_LETTERS: Final = 1 << 16
 _TOTAL_NAMES: Final = ("total", "sum")
 _MAX_ROUNDING: Final = 0.02  # of a total, as the rows are rounded
@@ -68,17 +71,17 @@ def load(source: Source) -> list[Run]:
         raise UnreadableError("has a header but no readable row", where=source.label)
     guesses = describe_guesses(layout.columns)
     log.note("guessed_columns", "columns were guessed from their headings: " + "; ".join(guesses))
-    meta = {"guess": guesses, **_read_openvino_report(source)}
+    meta = {"guess": guesses, **read_openvino_report(source)}
     if "track" not in events.columns or set(events["track"].unique()) != set(SIDES):
         return [build_run("table", meta, events, log)]
     sides = [(side.split()[1], events.filter(pl.col("track") == side).drop("track")) for side in SIDES]
     return [build_run(side, meta, rows, log) for side, rows in sides]
 
 
-def _read_openvino_report(source: Source) -> dict[str, Any]:
-    """Read how benchmark_app ran from its report next to the counters: options, batch and sizes of inputs.
+def read_openvino_report(source: Source) -> dict[str, Any]:
+    """Read how benchmark_app ran from its report next to the counters: options, batch, threads, input sizes.
 
-    The folder of the report is no option of the run.
+    The folders of the report and of the model are none of the run.
     """
     if not source.reports:
         return {}
@@ -88,12 +91,32 @@ def _read_openvino_report(source: Source) -> dict[str, Any]:
     except OSError as e:
         source.log.note("unread_report", f"the report next to the counters is not read: {e.strerror}")
         return {}
-    options = re.findall(r"(?m)^(-(?!report_folder)\w+);(.*)$", text)
-    batch = re.search(r"(?m)^batch size;(\d{1,9})$", text)
-    meta: dict[str, Any] = {"producer": "OpenVINO", "argv": ["benchmark_app", *map(clean, chain(*options))]}
-    if shapes := re.findall(r"\[([\d,]{1,99})\]", dict(options).get("-shape", "")):
+    return _build_openvino_meta(
+        _list_json_members(text) if text.startswith("{") else re.findall(r"(?m)^([-\w ]+);(.*)$", text)
+    )
+
+
+def _build_openvino_meta(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Build the metadata of a run from the members of its report."""
+    options = {key: value for key, value in pairs if key[0] == "-" and key != "-report_folder"}
+    options |= {"-m": PurePath(options["-m"]).name} if "-m" in options else {}
+    precision = options.get("-infer_precision", "")
+    meta: dict[str, Any] = {
+        "producer": "OpenVINO",
+        **({"dtype": _PRECISIONS.get(precision, precision)} if precision else {}),
+        "argv": ["benchmark_app", *map(clean, chain(*options.items()))],
+    }
+    if shapes := re.findall(r"\[([\d,]{1,99})\]", options.get("-shape", "")):
         meta["program inputs"] = Counter(shape.replace(",", "x") for shape in shapes)
-    return meta | ({"batch": int(batch[1])} if batch else {})
+    numbers = {"batch": dict(pairs).get("batch size", ""), "threads": options.get("-nthreads", "")}
+    return meta | {key: int(text) for key, text in numbers.items() if re.fullmatch(r"[1-9]\d{0,8}", text)}
+
+
+def _list_json_members(text: str) -> list[tuple[str, str]]:
+    """List the texts of the parts of a report in JSON."""
+    parts = parse_object(text).values()
+    members = chain.from_iterable(part.items() for part in parts if isinstance(part, dict))
+    return [(key, value) for key, value in members if key and isinstance(value, str)]
 
 
 def _mend_sorted_counters(text: bytes) -> bytes:

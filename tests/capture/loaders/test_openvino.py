@@ -114,3 +114,20 @@ def test_the_report_beside_counters_states_batch_and_options(tmp_path: Path) -> 
     assert run.meta["batch"] == 4 and run.events.equals(alone.events)
     assert run.meta["program inputs"] == {"4x3x64x64": 1}
     assert run.meta["argv"] == ["benchmark_app", "-m", "model.onnx", "-shape", "x[4,3,64,64]"]
+
+
+def test_the_report_beside_counters_in_json_states_the_same(tmp_path: Path) -> None:
+    """Three sequences were compared with one as the same work: only the report of CSV was read."""
+    nodes = [{"name": f"n{at}", "node_type": "MatMul", "real_time": 0.5, "cpu_time": 0.5} for at in range(3)]
+    counters = tmp_path / "benchmark_detailed_counters_report.json"
+    counters.write_text(
+        json.dumps({"report_type": "detailed", "detailed_performance": [{"nodes": nodes}] * 2})
+    )
+    options = {"-m": "/a/m.onnx", "-shape": "[3,48]", "-nthreads": "2", "-report_folder": "reports"}
+    report = {"cmd_options": options, "configuration_setup": {"batch size": "3"}}
+    (tmp_path / "benchmark_report.json").write_text(json.dumps(report))
+    (run,) = load(counters, cache=False)
+    assert (run.meta["batch"], run.meta["threads"], run.meta["program inputs"]) == (3, 2, {"3x48": 1})
+    assert run.meta["argv"] == ["benchmark_app", "-m", "m.onnx", "-shape", "[3,48]", "-nthreads", "2"]
+    (tmp_path / "benchmark_report.json").write_text(json.dumps({"cmd_options": {"-infer_precision": "f32"}}))
+    assert load(counters, cache=False)[0].meta["dtype"] == "fp32"

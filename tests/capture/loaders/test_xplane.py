@@ -56,18 +56,32 @@ def test_operations_of_a_tpu_are_its_work_and_the_rest_covers_them(tmp_path: Pat
     assert rows(run, "step", "dur", kind="step") == [(5, 9_000), (6, 8_000)]
 
 
+def shape(kind: int, *sizes: int) -> bytes:
+    return message((2, kind), *((3, size) for size in sizes))
+
+
+def program(name: str, *inputs: bytes, donated: int = 0) -> bytes:
+    aliases = message(*((1, b"") for _ in range(donated)))
+    module = message((1, name), (4, message(*((1, each) for each in inputs))), (8, aliases))
+    entry = message((1, 1), (2, name), (5, message((1, 1), (6, message((1, module))))))
+    return message((1, 1), (2, entry))
+
+
+@pytest.mark.parametrize("names", [("jit__lambda_", "jit__lambda_"), ("jit_prefill", "jit_decode")])
+def test_inputs_are_those_of_prompts_and_of_single_tokens(names: tuple[str, str], tmp_path: Path) -> None:
+    """One of two programs of equal weights stood for both, by chance: equal runs had other work."""
+    programs = (
+        program(name, shape(11, 8, 8), shape(4, *sizes))
+        for name, sizes in zip(names, ((2, 24), (2,)), strict=True)
+    )
+    metadata = message((1, 9), (2, "/host:metadata"), *((4, each) for each in programs))
+    events = [(1, 0, 9_000, {"hlo_module": name}) for name in names]
+    run = run_of(tmp_path, space(plane(2, "/host:CPU", [line(1, "python", events)], {1: "dot"}), metadata))
+    assert run.meta["program inputs"] == {"8x8": 2, "2x24": 1, "2": 1}
+
+
 def test_inputs_are_those_of_the_largest_program_that_ran(tmp_path: Path) -> None:
     """Of an HloProto: name, and inputs of format 16 (bf16), 11 (f32), 4 (s32), also in a tuple."""
-
-    def shape(kind: int, *sizes: int) -> bytes:
-        return message((2, kind), *((3, size) for size in sizes))
-
-    def program(name: str, *inputs: bytes, donated: int = 0) -> bytes:
-        aliases = message(*((1, b"") for _ in range(donated)))
-        module = message((1, name), (4, message(*((1, each) for each in inputs))), (8, aliases))
-        entry = message((1, 1), (2, name), (5, message((1, 1), (6, message((1, module))))))
-        return message((1, 1), (2, entry))
-
     packed = message((2, 16), (3, bytes([3, 5])))
     pair = message((2, 13), (4, shape(16, 4, 4)), (4, shape(11, 2)))
     programs = (

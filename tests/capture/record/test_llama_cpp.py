@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from capture.record.llama_cpp import parse_description
 from capture.record.llama_nodes import build_op
 
 pytest.importorskip("torch")
@@ -82,6 +83,19 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines() if line]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("llama ?B (guessed) all F32", {"model": "llama ?B", "dtype": "fp32", "quant": "none"}),
+        ("qwen2 0.5B Q4_K - Medium", {"model": "qwen2 0.5B", "quant": "Q4_K - Medium"}),
+        ("llama.cpp", {"model": "llama.cpp"}),
+    ],
+)
+def test_the_format_of_weights_is_no_part_of_the_model(text: str, expected: dict[str, str]) -> None:
+    """Weights of 8 bits were another model, which is never compared."""
+    assert parse_description(text) == expected
+
+
 def test_a_program_does_what_it_does_alone_and_its_steps_are_seen(library: Path, tmp_path: Path) -> None:
     source = DECODE.format(callback=QUIET)
     result = record(tmp_path, library, source, "--output", str(tmp_path / "prof.jsonl"))
@@ -96,7 +110,8 @@ def test_a_program_does_what_it_does_alone_and_its_steps_are_seen(library: Path,
     ends = [s["t"] + s["dur"] for s in steps]
     assert all(end == step["t"] for end, step in zip(ends[:40], steps[1:], strict=False))
     meta = next(line for line in lines if line["kind"] == "run")["meta"]
-    assert (meta["model"], meta["llama_cpp"], meta["device"]) == ("fake 1B Q4_0", "0.0.fake", "cpu")
+    assert (meta["model"], meta["llama_cpp"], meta["device"]) == ("fake 1B", "0.0.fake", "cpu")
+    assert (meta["quant"], meta["n_ctx"]) == ("Q4_0", 64)
     assert (meta["threads"], meta["attention"], meta["kv_cache"]) == (3, "flash", "q8_0 and f16")
 
 

@@ -24,7 +24,12 @@ from tracetui.analysis.time import step_sampling, step_table
 from tracetui.compare import params
 from tracetui.compare.evidence import cpu_contention, pair_test, repeat_test
 from tracetui.compare.pairing.run_work import list_kernel_names
-from tracetui.compare.pairing.step_times import StepAlignment, align_steps, has_phases_within_steps
+from tracetui.compare.pairing.step_times import (
+    StepAlignment,
+    align_steps,
+    align_timed_steps,
+    has_phases_within_steps,
+)
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.look import Look, Terms
 
@@ -68,8 +73,19 @@ def compute_phase_totals(sides: Sides, look: Look) -> pl.DataFrame:
 
 
 def _list_shared_phases(sides: Sides, look: Look) -> list[str | None]:
+    if look.phase is None and any(map(_is_mostly_unphased, sides)):
+        return [None]
     a, b = map(selection.list_phases, sides)
     return [p for p in a if p in b and look.phase in (None, p)] or [look.phase]
+
+
+def _is_mostly_unphased(run: Run) -> bool:
+    """Whether a run without steps has much time in no phase, as the functions of a program."""
+    if run.has("step") or not (run.has("phase") and run.has("dur")):
+        return False
+    kernels = run.events.filter(pl.col("kind") == "kernel")
+    in_phases = int(kernels.filter(pl.col("phase").is_not_null())["dur"].sum())
+    return in_phases < params.MOST * int(kernels["dur"].sum())
 
 
 def compute_run_times(runs: Sequence[Run]) -> RunStepTimes | None:
@@ -279,6 +295,8 @@ def _list_waits(run: Run) -> pl.LazyFrame:
     if not (run.has("t") and run.has("dur")):
         return pl.LazyFrame(schema=schema)
     timed = selection.select_timed(run, Look())
+    if run.meta.get("work") == "spans":  # self times: the spans inside of one follow within its time
+        timed = run.events.lazy().filter(pl.col("kind").is_in(["kernel", "span"]))
     has_ranks = len(selection.list_ranks(run)) > 1
     timed = selection.with_rank(run, timed) if has_ranks else timed.with_columns(rank=pl.lit(None, pl.Int64))
     step = pl.col("step") if run.has("step") else pl.lit(None, pl.Int64).alias("step")
@@ -301,7 +319,7 @@ def _list_waits(run: Run) -> pl.LazyFrame:
 
 def _judge_phase(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
     runs = [run for group in sides.groups for run in group]
-    aligned = align_steps(runs, phase, look.terms.align)
+    aligned = align_timed_steps(runs, phase, look.terms.align)
     if not aligned.height:
         return _sum_kernels(sides, phase, look)
     steps_by_run = list(zip(runs, aligned.sides, strict=True))
@@ -352,11 +370,12 @@ def _compute_step_series(run: Run, side: pl.DataFrame, phase: str | None, look: 
     busy = joined["covered_ns"].fill_null(joined["kernels"]).fill_null(0)  # threads overlap
     series: dict[str, Floats] = {}
     tokens, wall, kernels = to_floats(joined["tokens"]), joined["wall_ns"], joined["kernels"].fill_null(0)
-    if step_sampling.compute_coverage(run, look) is None:
+    if step_sampling.compute_coverage(run, look) is None and joined["kernels"].count():
         series[KERNELS] = to_floats(kernels) / tokens
     if not wall.null_count():
         series[STEP] = to_floats(wall) / tokens
-    if len(series) == 2 and bool((wall >= busy).all()):  # streams overlap, too
+    is_covered = run.meta.get("work") == "spans"  # self times leave out the spans inside
+    if len(series) == 2 and not is_covered and bool((wall >= busy).all()):  # streams overlap, too
         series[GAP] = series[STEP] - to_floats(busy) / tokens
     return series
 

@@ -1,4 +1,4 @@
-"""Score whether two runs may be compared, and list every reason against it."""
+"""Score whether two runs may be compared, and list every reason against it; what their steps count."""
 
 import math
 from collections.abc import Collection, Iterator, Sequence
@@ -8,16 +8,18 @@ from typing import Any, Final
 import polars as pl
 
 from capture.run import Run
+from tracetui import units
 from tracetui.analysis.frames.selection import list_lenses, list_phases, list_ranks
 from tracetui.analysis.time import step_sampling
 from tracetui.compare import params
 from tracetui.compare.pairing.equal_work import WorkDifference
 from tracetui.compare.pairing.row_matching import RowMatch
-from tracetui.compare.pairing.run_work import read_rows
-from tracetui.compare.pairing.step_times import compute_step_totals
+from tracetui.compare.pairing.run_work import XLA, count_program_inputs, read_rows, sum_counts
+from tracetui.compare.pairing.step_times import STEP_SIZES, compute_step_times
 from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
 
+_UNKNOWN_SIZES: Final = "sizes of the work are unknown"
 ScoredReason = tuple[float, str]  # factor of the score, why
 # Metadata that make runs incomparable if they differ, and others worth saying, in the order of the reasons
 _DECISIVE_METADATA: Final = ("model", "mode", "anchor")
@@ -141,7 +143,7 @@ def _check_phases(a: Run, b: Run) -> Iterator[ScoredReason]:
 
 
 def _check_step_counts(a: Run, b: Run) -> Iterator[ScoredReason]:
-    x, y = compute_step_totals(a, None).height, compute_step_totals(b, None).height
+    x, y = compute_step_times(a, None).height, compute_step_times(b, None).height
     if min(x, y) and max(x, y) >= params.STEP_COUNT_RATIO * min(x, y):
         reason = f"{x} steps or cycles against {y}: the two may have been split into steps differently"
         yield params.INCOMPARABLE_FACTOR, reason
@@ -186,3 +188,31 @@ def _sum_kernel_ns(run: Run) -> int:
     if not run.has("dur"):
         return 0
     return int(run.events.filter(pl.col("kind") == "kernel")["dur"].sum())
+
+
+def describe_unknown_sizes(runs: Sequence[Run]) -> str:
+    """Describe that a run does not state how much its steps compute, and what would; empty if all do."""
+    for run in runs:
+        if any(run.has(column) for column in (*STEP_SIZES, "shape")) or count_program_inputs(run):
+            continue
+        if run.meta.get("work") == "operators":
+            return f"{_UNKNOWN_SIZES}: record_shapes=True states them"
+        if run.meta.get("producer") in XLA:
+            return f"{_UNKNOWN_SIZES}: *.xplane.pb states them"
+    return ""
+
+
+def describe_counts(runs: Sequence[Run], phase: str | None) -> str:
+    """Describe launches, bytes and FLOPs of a phase on both sides, as far as both report them."""
+    facts = []
+    sums = [sum_counts(run, phase) for run in runs]
+    for column, what, form in (
+        ("count", " launches", "{:,.0f}".format),
+        ("bytes", " moved", units.format_size),
+        ("flops", "FLOP", units.format_rate),
+    ):
+        a, b = (side.get(column, 0.0) for side in sums)
+        if a and b:
+            is_same = abs(b / a - 1) < params.NEGLIGIBLE
+            facts.append(f"{form(a)}{what}" if is_same else f"{form(a)} → {form(b)}{what}")
+    return f"{', '.join(facts)}; " if facts else ""

@@ -21,8 +21,6 @@ from tracetui.compare import params
 from tracetui.compare.evidence.cpu_contention import measure_used_cores
 from tracetui.compare.pairing.run_work import (
     RECOMPUTED,
-    STEP_SIZES,
-    XLA,
     count_launches_per_step,
     count_numbers,
     count_products,
@@ -46,19 +44,24 @@ from tracetui.compare.pairing.run_work import (
     list_weights,
     measure_product_flops,
     read_rows,
-    read_shape_sizes,
-    read_step_sizes,
-    sum_counts,
     sum_kinds,
 )
-from tracetui.compare.pairing.step_times import align_steps
+from tracetui.compare.pairing.step_times import (
+    STEP_SIZES,
+    align_steps,
+    align_timed_steps,
+    find_other_operands,
+    list_operands,
+    read_sources,
+    sum_tokens,
+)
 
 UNEQUAL_WORK: Final = "not the same work"
 _TOKENS: Final = "tokens per step"
 _PROMPT: Final = "prompt"
 _PRODUCTS: Final = "products per step"
 _PART: Final = "batch of each pass"
-_UNKNOWN_SIZES: Final = "sizes of the work are unknown"
+_FUNCTIONS: Final = "jitted functions"
 _GRADIENT_PHASES: Final = ("backward", "optimizer")  # whose products have other operands than the model's
 _SIZE_NAMES: Final = {("context", "prefill"): _PROMPT, ("tokens", None): _TOKENS}
 # Metadata that say how much a step computes, and how
@@ -66,8 +69,8 @@ _MODEL_SIZES: Final = ("layers", "d_model", "parameters")
 _SETTINGS: Final = (
     "dtype", "autocast", "attention", "kv_cache", "quant", "compiled", "autograd", "train mode", RECOMPUTED,
     "optimizer", "data loader", "memory format", "speculation", "mode", "path", "packing", "threads",
-    "device", "torch", "transformers", "vllm", "python", "jitted functions", "XLA operations",
-    "donated inputs", "profiler options", "inserted casts",
+    "device", "torch", "transformers", "vllm", "python", _FUNCTIONS, "XLA operations",
+    "donated inputs", "profiler options", "inserted casts", "n_ctx", "n_batch", "n_ubatch",
 )  # fmt: skip
 _DTYPES: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # as rows call them
 
@@ -94,9 +97,12 @@ class WorkDifference:
 def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, ...]:
     """Find what differs, first what a step computes, then how."""
     shared = [p for p in list_phases(a) if p in list_phases(b)]
-    works = _find_unequal_work(a, b, shared, align)
+    works, operands = _find_unequal_work(a, b, shared, align), [*_compare_operands(a, b, align)]
+    if operands:  # tokens follow, and may be anything that products have a row for
+        works = [w for w in works if w.what not in ("batch", _TOKENS)]
+        works = [*operands, *works] if operands[0].what == "batch" else works
     if not any(work.is_work or work.what == _PRODUCTS for work in works):
-        works += [*_compare_experts(a, b)] or _compare_product_work(a, b, align)
+        works += operands or [*_compare_experts(a, b)] or _compare_product_work(a, b, align)
     others = (*_compare_prompts(a, b, works), *_compare_ranks(a, b), *_compare_settings(a, b))
     differences = (*_join_phases(works, len(shared)), *others)
     return differences or tuple(_compare_launches(a, b))
@@ -149,34 +155,6 @@ def describe_differences(works: Sequence[WorkDifference]) -> list[str]:
     unequal, others = ([str(w) for w in works if w.is_work == is_work] for is_work in (True, False))
     named = ((UNEQUAL_WORK, unequal), ("what differs", others))
     return [f"{lead}: {'; '.join(words)}" for lead, words in named if words]
-
-
-def describe_unknown_sizes(runs: Sequence[Run]) -> str:
-    """Describe that a run does not state how much its steps compute, and what would; empty if all do."""
-    for run in runs:
-        if any(run.has(column) for column in (*STEP_SIZES, "shape")) or count_program_inputs(run):
-            continue
-        if run.meta.get("work") == "operators":
-            return f"{_UNKNOWN_SIZES}: record_shapes=True states them"
-        if run.meta.get("producer") in XLA:
-            return f"{_UNKNOWN_SIZES}: *.xplane.pb states them"
-    return ""
-
-
-def describe_counts(runs: Sequence[Run], phase: str | None) -> str:
-    """Describe launches, bytes and FLOPs of a phase on both sides, as far as both report them."""
-    facts = []
-    sums = [sum_counts(run, phase) for run in runs]
-    for column, what, form in (
-        ("count", " launches", "{:,.0f}".format),
-        ("bytes", " moved", units.format_size),
-        ("flops", "FLOP", units.format_rate),
-    ):
-        a, b = (side.get(column, 0.0) for side in sums)
-        if a and b:
-            is_same = abs(b / a - 1) < params.NEGLIGIBLE
-            facts.append(f"{form(a)}{what}" if is_same else f"{form(a)} → {form(b)}{what}")
-    return f"{', '.join(facts)}; " if facts else ""
 
 
 def _join_phases(works: Sequence[WorkDifference], phases: int) -> Iterator[WorkDifference]:
@@ -307,7 +285,8 @@ def _compare_kinds(x: Counter[str], y: Counter[str]) -> Iterator[WorkDifference]
 def _compare_program_inputs(a: Run, b: Run) -> Iterator[WorkDifference]:
     """Yield other sizes of the inputs of XLA's program, weights among them, if they are as many."""
     x, y = (count_program_inputs(run) for run in (a, b))
-    if x != y and x.total() == y.total():
+    are_same = read_rows(a).get(_FUNCTIONS) == read_rows(b).get(_FUNCTIONS)  # others are other programs
+    if x != y and x.total() == y.total() and are_same:
         before, after = (max(only, key=count_numbers) for only in (x - y, y - x))
         yield WorkDifference("inputs of the program", before, after, is_work=True)
 
@@ -322,6 +301,14 @@ def _compare_launches(a: Run, b: Run) -> Iterator[WorkDifference]:
     for (before, after), names in islice(changes, params.MAX_EXAMPLES):
         what = f"launches per step of {join_examples(names)}"
         yield WorkDifference(what, f"{before:,}", f"{after:,}")
+
+
+def _compare_operands(a: Run, b: Run, align: str) -> Iterator[WorkDifference]:
+    """Yield other sizes of what the nodes of one graph get."""
+    steps = align_timed_steps((a, b), None, align).sides
+    x, y = (list_operands(run, side["step"]) for run, side in zip((a, b), steps, strict=True))
+    if difference := find_other_operands(x, y):
+        yield WorkDifference(*difference, is_work=True)
 
 
 def _compare_experts(a: Run, b: Run) -> Iterator[WorkDifference]:
@@ -366,19 +353,20 @@ def _compare_ranks(a: Run, b: Run) -> Iterator[WorkDifference]:
 
 def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[WorkDifference]:
     """Yield the sizes in which the compared steps of a phase differ: as reported, else by their shapes."""
-    aligned = align_steps((a, b), phase, align)
+    aligned = align_timed_steps((a, b), phase, align)
     sides = list(zip((a, b), aligned.sides, strict=True))
-    reported = [read_step_sizes(run, side["step"], phase) for run, side in sides]
-    shapes = [read_shape_sizes(run, phase, side["step"]) for run, side in sides]
-    meta = [{"batch": _to_list(run.meta.get("batch"))} for run in (a, b)]
+    sources = read_sources(sides, phase)
     is_by_context = "context" in aligned.how
+    tokens, tokens_b = (sum_tokens(run, phase) for run in (a, b))
+    is_cut = phase == "prefill" and 0 < tokens == tokens_b  # the same prompts in other parts
     for key in ("batch", "tokens") if is_by_context else STEP_SIZES:
-        x, y = next((pair for pair in _iter_sources(key, reported, shapes, meta) if all(pair)), ([], []))
+        x, y = next((pair for pair in _iter_sources(key, *sources) if all(pair)), ([], []))
         difference = _compare_sizes(key, x, y, phase)
         if difference is None:
             continue
+        difference = replace(difference, is_work=difference.is_work and not is_cut)
         if key == "batch":
-            yield _name_beams(difference, reported)
+            yield _name_beams(difference, sources[0])
             return  # the tokens of a step follow
         yield _adjust_size(difference, has_steps=a.has("step") or b.has("step"), align=align)
         if (key, phase) == ("context", "prefill"):
@@ -418,10 +406,6 @@ def _name_beams(batch: WorkDifference, reported: Sequence[dict[str, list[int]]])
 def _iter_sources(key: str, *sources: list[dict[str, list[int]]]) -> Iterator[tuple[list[int], list[int]]]:
     for a, b in sources:
         yield a.get(key, []), b.get(key, [])
-
-
-def _to_list(value: object) -> list[int]:
-    return [value] if type(value) is int else []
 
 
 def _compare_sizes(key: str, x: list[int], y: list[int], phase: str | None) -> WorkDifference | None:
@@ -472,7 +456,7 @@ def _compare_row_formats(a: Run, b: Run) -> Iterator[WorkDifference]:
     """Yield the operators of another number format beside products of the same: that of most of them."""
     x, y = list_number_formats(a), list_number_formats(b)
     changes = {name: (x[name], y[name]) for name in sorted(x.keys() & y.keys()) if x[name] != y[name]}
-    if changes and read_rows(a).get("dtype") == read_rows(b).get("dtype"):
+    if changes and all(read_rows(a).get(key) == read_rows(b).get(key) for key in ("dtype", "quant")):
         pair = Counter(changes.values()).most_common(1)[0][0]
         names = [name.removeprefix("aten::") for name, each in changes.items() if each == pair]
         yield WorkDifference(f"dtype of {join_examples(names)}", *pair)

@@ -21,10 +21,15 @@ from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.compare import params
 from tracetui.look import Look
 
-STEP_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
 XLA: Final = ("XLA profiler", "JAX profiler")
-_INTEGER_NODES: Final = r"\b(?:ConvInteger|MatMulInteger\w*|DynamicQuantize\w+|QLinear\w+)\b"  # of ONNX
+ONNX: Final = "ONNX Runtime"
+# Of ONNX: quantised operators, or what puts numbers into that format
+_INTEGER_NODES: Final = (
+    r"(?:^|[^A-Za-z])(?:\w+Integer\w*|DynamicQuantize\w+|(?:De)?[Qq]uantizeLinear|QLinear\w+|QGemm|QAttention"
+    r"|\w+NBits)"
+)
 _INSERTED_CASTS: Final = r"\bInserted(PrecisionFree)?Cast_"  # of ONNX, around what has no fp16
+_FLOATS: Final = ("fp32", "fp16", "bf16", "fp64")
 _PROFILER_OPTIONS: Final = ("record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules")
 _CORE_PRODUCTS: Final = "products of attention"  # by their role, which may be guessed
 RECOMPUTED: Final = "forward computed again"  # in the backward, as activation checkpointing does
@@ -115,28 +120,6 @@ def describe_cache(run: Run, steps: pl.Series) -> str:
 def describe_range(numbers: Sequence[int]) -> str:
     """Describe the first and the last of sorted numbers; one if they are equal."""
     return "–".join(dict.fromkeys(f"{number:,}" for number in (numbers[0], numbers[-1])))
-
-
-def read_step_sizes(run: Run, steps: pl.Series, phase: str | None = None) -> dict[str, list[int]]:
-    """Read the sizes of these steps that the run reports for all of them.
-
-    A prefill whose sequences have equally many tokens reports the context behind it, which is its prompt.
-    """
-    columns = [c for c in STEP_SIZES if run.has(c)]
-    if not run.has("step") or not columns or steps.is_empty():
-        return {}
-    marks = run.events.lazy().filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
-    table = marks.group_by("step").agg(pl.col(columns).max()).collect()
-    sizes = {c: table[c].to_list() for c in columns if not table[c].null_count()}
-    return _divide_by_sequences(sizes) if phase == "prefill" and "context" not in sizes else sizes
-
-
-def _divide_by_sequences(sizes: dict[str, list[int]]) -> dict[str, list[int]]:
-    """Replace tokens by the context of each sequence, if all sequences of a step have equally many."""
-    pairs = [*zip(sizes.get("tokens", ()), sizes.get("batch", ()), strict=False)]
-    if not pairs or not all(batch and tokens % batch == 0 for tokens, batch in pairs):
-        return sizes
-    return {"batch": sizes["batch"], "context": [tokens // batch for tokens, batch in pairs]}
 
 
 def sum_counts(run: Run, phase: str | None) -> dict[str, float]:
@@ -344,11 +327,7 @@ def read_rows(run: Run) -> dict[str, str | bool]:
         settings |= {"attention": _describe_attention(run)} | _read_training(run, names)
         options = [option for option in _PROFILER_OPTIONS if selection.has_option_on(run, option)]
         settings["profiler options"] = " + ".join(options) or "none"
-    if run.meta.get("producer") == "ONNX Runtime":
-        is_quantised = run.events["name"].unique().cast(pl.String).str.contains(_INTEGER_NODES)
-        settings["quant"] = "int8" if is_quantised.any() else "none"
-        names = run.events["name"].unique().cast(pl.String)
-        settings["inserted casts"] = bool(names.str.contains(_INSERTED_CASTS).any())
+    settings |= _read_nodes(run)
     if run.meta.get("producer") in XLA:
         names = run.events["name"].unique().cast(pl.String)
         functions = names.str.extract(r"^PjitFunction\((.+)\)$").drop_nulls().sort().to_list()
@@ -367,6 +346,22 @@ def _describe_attention(run: Run) -> str:
     if fused.len():
         return " + ".join(filter(None, fused)) or "fused"
     return _SOFTMAX_OF_PRODUCTS if _SOFTMAX in names["name"] else ""
+
+
+def _read_nodes(run: Run) -> dict[str, str | bool]:
+    """Read from nodes of ONNX whether they are quantised, and the number format of the model."""
+    producer, settings = run.meta.get("producer"), dict[str, str | bool]()
+    if producer in (ONNX, "OpenVINO"):
+        names = run.events["name"].unique().cast(pl.String)
+        settings["quant"] = "int8" if names.str.contains(_INTEGER_NODES).any() else "none"
+    if producer == ONNX:
+        casts = bool(names.str.contains(_INSERTED_CASTS).any())
+        settings["inserted casts"] = casts
+        if run.has("dtype"):
+            floats = {*run.events["dtype"].unique().cast(pl.String).drop_nulls()} & {*_FLOATS}
+            floats -= {"fp32"} if casts else set()  # in which the processor computes what it has no fp16 for
+            settings["dtype"] = " + ".join(sorted(floats))
+    return settings
 
 
 def _read_training(run: Run, names: pl.Series) -> dict[str, str | bool]:
@@ -473,7 +468,7 @@ def find_other_weights(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, i
 
 
 def format_means(means: tuple[float, float]) -> tuple[str, str]:
-    """Format two averages, with a digit more if one is small and no whole number."""
+    """Format two averages, with a decimal if one is small and any is no whole number."""
     digits = 1 if min(means) < 10 and not all(mean == int(mean) for mean in means) else 0
     a, b = (f"{mean:,.{digits}f}" for mean in means)
     return a, b

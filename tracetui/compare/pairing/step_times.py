@@ -1,10 +1,12 @@
-"""Align the steps of several runs, and tabulate the time of each row in each step.
+"""Align the steps of several runs, read their sizes, and tabulate the time of each row in each step.
 
 Steps are aligned by context length if the runs report it, else by number. Tables are dense for one run
 (`tabulate_per_step`) and sparse for a pair (`SparseTimes`).
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Final
@@ -20,10 +22,13 @@ from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
 from tracetui.analysis.time.step_table import sum_adjacent_rows
 from tracetui.compare import params
+from tracetui.compare.pairing.run_work import ONNX, count_numbers, read_shape_sizes
 from tracetui.look import Look
 
 RowNames = Sequence[Sequence[str]]  # per row of a table: its names in a run
 NO_NAME: Final = "–"
+_INSERTED_NUMBER: Final = r"_token_\d+"  # of ONNX, which may be another one in each run
+STEP_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
 _EMPTY_SCHEMA: Final = dict.fromkeys(("name", "phase", "step", "dur", "count"), pl.Int64)
 
 
@@ -46,7 +51,16 @@ def align_steps(runs: Sequence[Run], phase: str | None, by: str = "context") -> 
 
     `by` is context or step. Contexts are used if at least half of the steps of the shortest run share theirs.
     """
-    totals = run_parallel([partial(compute_step_totals, run, phase) for run in runs])
+    return _align_tables([partial(compute_step_totals, run, phase) for run in runs], by)
+
+
+def align_timed_steps(runs: Sequence[Run], phase: str | None, by: str = "context") -> StepAlignment:
+    """Align all steps of a phase whose time is known, also those of which no kernel was recorded."""
+    return _align_tables([partial(compute_step_times, run, phase) for run in runs], by)
+
+
+def _align_tables(compute: Sequence[Callable[[], pl.DataFrame]], by: str) -> StepAlignment:
+    totals = run_parallel(compute)
     tables, warm_up_counts = zip(*map(drop_warm_up, totals), strict=True)
     height, how = min(table.height for table in tables), "steps of equal number"
     sides = [table.head(height) for table in tables]
@@ -70,6 +84,129 @@ def compute_step_totals(run: Run, phase: str | None) -> pl.DataFrame:
     return joined.select("step", pl.col("tokens").fill_null(1).clip(1), "context", "total")
 
 
+def compute_step_times(run: Run, phase: str | None) -> pl.DataFrame:
+    """Compute the table of `compute_step_totals` by the time of whole steps, if few of them have kernels.
+
+    Steps whose kernels were timed one by one, which takes longer, are then left out.
+    """
+    totals = compute_step_totals(run, phase)
+    if not (run.has("step") and run.has("dur")):
+        return totals
+    _, marks = _sum_by_phase(run)
+    timed = selection.filter_rows(marks.lazy(), run, Look(phase=phase)).drop_nulls("dur")
+    steps = timed.group_by("step").agg(pl.col("tokens", "context", "dur").max()).sort("step")
+    others = steps.join(totals.lazy(), on="step", how="anti", maintain_order="left").collect()
+    if others.height <= totals.height:
+        return totals
+    return others.select("step", pl.col("tokens").fill_null(1).clip(1), "context", total="dur")
+
+
+def read_step_sizes(run: Run, steps: pl.Series, phase: str | None = None) -> dict[str, list[int]]:
+    """Read the sizes of these steps that the run reports for all of them.
+
+    A prefill whose sequences have equally many tokens reports the context behind it, which is its prompt.
+    """
+    columns = [c for c in STEP_SIZES if run.has(c)]
+    if not run.has("step") or not columns or steps.is_empty():
+        return {}
+    marks = run.events.lazy().filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
+    table = marks.group_by("step").agg(pl.col(columns).max()).collect()
+    sizes = {c: table[c].to_list() for c in columns if not table[c].null_count()}
+    return _divide_by_sequences(sizes) if phase == "prefill" and "context" not in sizes else sizes
+
+
+def _divide_by_sequences(sizes: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Replace tokens by the context of each sequence, if all sequences of a step have equally many."""
+    pairs = [*zip(sizes.get("tokens", ()), sizes.get("batch", ()), strict=False)]
+    if not pairs or not all(batch and tokens % batch == 0 for tokens, batch in pairs):
+        return sizes
+    return {"batch": sizes["batch"], "context": [tokens // batch for tokens, batch in pairs]}
+
+
+def read_sources(
+    sides: Sequence[tuple[Run, pl.DataFrame]], phase: str | None
+) -> list[list[dict[str, list[int]]]]:
+    """Read the sizes of both sides' steps: those that they report, of their shapes, of their metadata."""
+    reported = [read_step_sizes(run, side["step"], phase) for run, side in sides]
+    shapes = [read_shape_sizes(run, phase, side["step"]) for run, side in sides]
+    batches = ([n] if type(n := run.meta.get("batch")) is int else [] for run, _ in sides)
+    return [reported, shapes, [{"batch": batch} for batch in batches]]
+
+
+def list_operands(run: Run, steps: pl.Series) -> dict[str, list[str]]:
+    """List the sizes that each node of ONNX gets in these steps, in their order; empty for other runs."""
+    if run.meta.get("producer") != ONNX or not (run.has("shape") and run.has("step")):
+        return {}
+    rows = run.events.filter((pl.col("kind") == "kernel") & pl.col("step").is_in(steps.implode()))
+    rows = rows.drop_nulls("shape").sort("step", "t")
+    name = pl.col("name").cast(pl.String).str.replace(_INSERTED_NUMBER, "")
+    shapes = rows.group_by(name, maintain_order=True)
+    return dict(shapes.agg(pl.col("shape").cast(pl.String)).iter_rows())
+
+
+def find_other_operands(
+    x: Mapping[str, Sequence[str]], y: Mapping[str, Sequence[str]]
+) -> tuple[str, str, str] | None:
+    """Find in what the operands of the nodes of one graph differ: batch, or the first node with others.
+
+    None for another graph, and if no node gets more or fewer numbers.
+    """
+    changed = [name for name in x if x.keys() == y.keys() and _have_other_sizes(x[name], y[name])]
+    pairs = {name: pair for name in changed if all(pair := (_find_main(x[name]), _find_main(y[name])))}
+    if not changed or (len(pairs) == len(changed) and _are_renamed(pairs)):
+        return None
+    if batches := _find_batches(pairs):
+        return "batch", *batches
+    name = next((name for name, pair in pairs.items() if "=" not in pair[0]), changed[0])
+    before, after = x[name], y[name]
+    return f"operands of {name}", before[len(before) // 2], after[len(after) // 2]
+
+
+def _are_renamed(pairs: Mapping[str, tuple[str, str]]) -> bool:
+    """Whether operands have the same numbers of elements on both sides, under other names."""
+    before, after = (sorted(map(count_numbers, side)) for side in zip(*pairs.values(), strict=True))
+    return before == after
+
+
+def _find_batches(pairs: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
+    """Find the two sizes of the first dimension, if all operands differ in it alone; None of recurrent nodes.
+
+    Those have their steps in it.
+    """
+    sizes = [(a.split("×"), b.split("×")) for a, b in pairs.values() if "=" not in a + b]
+    batches = {(a[0], b[0]) for a, b in sizes}
+    is_recurrent = any(re.search("GRU|LSTM|RNN", name) for name in pairs)
+    is_batch = len(batches) == 1 and all(a[1:] == b[1:] for a, b in sizes) and not is_recurrent
+    return batches.pop() if is_batch else None
+
+
+def _have_other_sizes(x: Sequence[str], y: Sequence[str]) -> bool:
+    """Whether a node gets other numbers of elements in most steps, or on average if they vary.
+
+    Numbers that grow, as a cache does, are no others if most of them are those of the other run.
+    """
+    main, main_b = _find_main(x), _find_main(y)
+    if main and main_b:
+        return count_numbers(main) != count_numbers(main_b)
+    means = [sum(map(count_numbers, shapes)) / len(shapes) for shapes in (x, y)]
+    is_shifted = 2 * len({*x} & {*y}) >= min(len({*x}), len({*y}))
+    return not is_shifted and max(means) >= params.STEP_SIZE_RATIO * min(means)
+
+
+def _find_main(shapes: Sequence[str]) -> str:
+    """Find the sizes that most of these are; empty if they vary."""
+    ((shape, count),) = Counter(shapes).most_common(1)
+    return shape if 2 * count > len(shapes) else ""
+
+
+def sum_tokens(run: Run, phase: str | None) -> int:
+    """Sum the tokens that the steps of a phase read, as the run reports them; 0 if it does not."""
+    if not (run.has("step") and run.has("dur")):
+        return 0
+    _, marks = _sum_by_phase(run)
+    return int(marks.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.Categorical)))["tokens"].sum())
+
+
 def has_phases_within_steps(run: Run) -> bool:
     """Whether most steps hold kernels of several phases, as those of training: their time is no phase's."""
     if not (run.has("step") and run.has("dur") and run.has("phase")):
@@ -86,7 +223,7 @@ def _sum_by_phase(run: Run) -> tuple[pl.DataFrame, pl.DataFrame]:
     rows = run.events.lazy().filter(pl.col("step").is_not_null() & selection.is_unfolded(run))
     kernels = rows.filter(pl.col("kind") == "kernel").select("step", phase, "dur").collect()
     sizes = (pl.col(c) if run.has(c) else pl.lit(None, pl.Int64).alias(c) for c in ("tokens", "context"))
-    marks = rows.filter(pl.col("kind") == "step").select("step", phase, *sizes)
+    marks = rows.filter(pl.col("kind") == "step").select("step", phase, "dur", *sizes)
     return sum_adjacent_rows(kernels).rename({"dur": "total"}), marks.collect()
 
 

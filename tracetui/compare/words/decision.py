@@ -28,13 +28,8 @@ from tracetui.compare.evidence.sample_size import (
     format_requirement,
     select_floor,
 )
-from tracetui.compare.pairing.equal_work import (
-    UNEQUAL_WORK,
-    WorkDifference,
-    describe_counts,
-    describe_differences,
-    describe_unknown_sizes,
-)
+from tracetui.compare.pairing.comparability import describe_counts, describe_unknown_sizes
+from tracetui.compare.pairing.equal_work import UNEQUAL_WORK, WorkDifference, describe_differences
 from tracetui.compare.replaced_rows import describe_merged_rows
 from tracetui.look import Terms
 
