@@ -28,16 +28,9 @@ if TYPE_CHECKING:
 
 RECENT_GAPS: Final = 9  # the typical gap between two steps is the median of so many
 MEASURED_QUERIES: Final = 200  # queries of `cb_eval` that are timed to know the cost of one
-_FLOATS: Final = {
-    "F32": "fp32",
-    "F16": "fp16",
-    "BF16": "bf16",
-}  # number formats of weights, as rows call them
-_SIZES: Final = {
-    "layers": "n_layer",
-    "d_model": "n_embd",
-    "parameters": "n_params",
-}  # as llama.cpp calls them
+# Number formats of weights as rows call them, and sizes as llama.cpp calls them
+_FLOATS: Final = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
+_SIZES: Final = {"layers": "n_layer", "d_model": "n_embd", "parameters": "n_params"}
 MAX_INSPECTED_TOKENS: Final = 4096  # sequences and positions of longer batches are not read
 
 
@@ -317,10 +310,8 @@ def _read_sizes(module: Any, model: Any) -> dict[str, int]:
 def _read_settings(module: Any, params: Any) -> dict[str, Any]:
     """Return threads, sizes, attention and number formats of the cache, as far as a context states them."""
     settings: dict[str, Any] = {}
-    for key, field in (
-        ("threads", "n_threads"),
-        *((size, size) for size in ("n_ctx", "n_batch", "n_ubatch")),
-    ):
+    fields = {"threads": "n_threads", "n_ctx": "n_ctx", "n_batch": "n_batch", "n_ubatch": "n_ubatch"}
+    for key, field in fields.items():
         number = getattr(params, field, 0)
         if number > 0:
             settings[key] = int(number)
