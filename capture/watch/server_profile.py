@@ -126,7 +126,7 @@ class Silence(NamedTuple):
     is_measured: bool = True  # else it is the time of the whole profile: it was no longer
 
     def find_longer(self, other: "Silence") -> "Silence":
-        """Return how long the longer of two lasted: which one that was may be unknown."""
+        """Return the time that the longer of two lasted, as far as both are known."""
         least = max(self.seconds - self.off_by_s, other.seconds - other.off_by_s)
         most = max(self.seconds + self.off_by_s, other.seconds + other.off_by_s)
         return Silence((most + least) / 2, (most - least) / 2)

@@ -131,9 +131,15 @@ def _describe_speed(run: Run, ledger: Ledger | None, usage: DeviceUsage | None) 
             parts[-1] += f" ({units.format_speed(speed / share)} tok/s)"
     outside_share = _compute_outside_share(run) if usage is None else None
     if outside_share is not None:
-        basis = WHILE_PROFILED if run.meta.get("profiled") and outside_share >= MENTION_MIN_SHARE else ""
-        parts.append(f"{units.format_share(outside_share)} outside of {name_work(run)}s{basis}")
+        parts.append(_describe_outside(run, outside_share))
     return KeyFact("pace", ", ".join(parts), share=share) if parts else None
+
+
+def _describe_outside(run: Run, share: float) -> str:
+    """Describe which share of the time no kernel ran, much of which may be the profiler's."""
+    is_doubtful = run.meta.get("profiled") and share >= MENTION_MIN_SHARE
+    basis = WHILE_PROFILED if is_doubtful else ""
+    return f"{units.format_share(share)} outside of {name_work(run)}s{basis}"
 
 
 def _compute_outside_share(run: Run) -> float | None:
