@@ -31,6 +31,7 @@ OTHERS = {
     *("--profiler-config", "--enable-metrics", "--log-requests", "--log-requests-format"),  # of servers
     *("--otlp-traces-endpoint", "--metrics"),
     "--with",  # of uv
+    "--stacks",  # of a benchmark
     *("--seconds", "--case", "--tally", "--jobs", "--input", "--kills"),  # of the fuzzer and the killer
 }
 

@@ -326,15 +326,19 @@ def _read_settings(module: Any, params: Any) -> dict[str, Any]:
 
 
 def read_batch_facts(batch: Any, encodes: bool) -> CallFacts:
-    """Return phase, tokens per sequence, sequences and context length of a batch; None: unknown."""
+    """Return phase, tokens, sequences and context length of a batch; None: unknown.
+
+    A decode produces a token for each sequence; of a prefill it is how many each reads.
+    """
     tokens = int(batch.n_tokens)
     sequences = _count_sequences(batch, tokens) if tokens <= MAX_INSPECTED_TOKENS else 1
     context = None
     if batch.pos and tokens <= MAX_INSPECTED_TOKENS:
         context = max((batch.pos[i] for i in range(tokens)), default=-1) + 1
     each, rest = divmod(tokens, sequences)
-    decodes = each == 1 and not rest and not encodes
-    return CallFacts("decode" if decodes else "prefill", None if rest else each, sequences, context)
+    if each == 1 and not rest and not encodes:
+        return CallFacts("decode", sequences, sequences, context)
+    return CallFacts("prefill", None if rest else each, sequences, context)
 
 
 def _count_sequences(batch: Any, tokens: int) -> int:

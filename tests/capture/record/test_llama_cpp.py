@@ -106,7 +106,7 @@ def test_a_program_does_what_it_does_alone_and_its_steps_are_seen(library: Path,
     facts = [(s["phase"], s["step"], s["tokens"], s["batch"], s["context"]) for s in steps]
     assert facts[0] == ("prefill", 0, 5, 1, 5)
     assert facts[1:41] == [("decode", n, 1, 1, n + 5) for n in range(1, 41)]
-    assert facts[41:] == [("decode", n, 1, 3, n - 40) for n in range(41, 81)]
+    assert facts[41:] == [("decode", n, 3, 3, n - 40) for n in range(41, 81)]
     ends = [s["t"] + s["dur"] for s in steps]
     assert all(end == step["t"] for end, step in zip(ends[:40], steps[1:], strict=False))
     meta = next(line for line in lines if line["kind"] == "run")["meta"]

@@ -61,6 +61,7 @@ _TOKENS: Final = "tokens per step"
 _PROMPT: Final = "prompt"
 _PRODUCTS: Final = "products per step"
 _PART: Final = "batch of each pass"
+_CACHE: Final = "cache that attention reads"
 _FUNCTIONS: Final = "jitted functions"
 _GRADIENT_PHASES: Final = ("backward", "optimizer")  # whose products have other operands than the model's
 _SIZE_NAMES: Final = {("context", "prefill"): _PROMPT, ("tokens", None): _TOKENS}
@@ -119,8 +120,9 @@ def _find_unequal_work(a: Run, b: Run, phases: Sequence[str], align: str) -> lis
     drafts = [*_compare_speculation(a, b)]
     if not phases or "decode" in phases:
         drafts += _compare_queries(a, b, "decode" if phases else None, align)
-    sizes = _compare_phases(a, b, phases, align)
-    sizes = [w for w in sizes if not (drafts and w.what == _TOKENS)]
+    is_other_way = read_rows(a).get("attention") != read_rows(b).get("attention")  # with other shapes
+    left_out = {_TOKENS: bool(drafts), _CACHE: is_other_way}
+    sizes = [w for w in _compare_phases(a, b, phases, align) if not left_out.get(w.what)]
     models = [*_compare_models(a, b, has_drafts=bool(drafts))]
     if any(w.what == _PART for w in sizes):  # which runs all products more often
         models = [replace(w, is_work=False) for w in models if not w.what.startswith("layers")]
@@ -424,7 +426,7 @@ def _compare_sizes(key: str, x: list[int], y: list[int], phase: str | None) -> W
     is_constant, is_constant_b = ({*side} == {side[0]} for side in (x, y))
     if key == "context" and is_constant != is_constant_b:
         a, b = (describe_range(sorted(side)) for side in (x, y))
-        return WorkDifference("cache that attention reads", a, b, phase)  # one of a fixed size does not grow
+        return WorkDifference(_CACHE, a, b, phase)  # one of a fixed size does not grow
     means = sum(x) / len(x), sum(y) / len(y)
     are_constant = is_constant and is_constant_b
     if not are_constant and max(means) < params.STEP_SIZE_RATIO * min(means):

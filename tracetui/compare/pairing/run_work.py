@@ -167,7 +167,8 @@ def read_shape_sizes(run: Run, phase: str | None, steps: pl.Series) -> dict[str,
     of_phase = table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
     attention = of_phase.filter((pl.col("category") == "attention") & pl.col("size_q").is_not_null())
     in_steps = attention.filter(pl.col("step").is_in(steps.implode()))
-    sizes = {"batch": _list_sizes(attention, "size_b")[:1] or _list_image_counts(of_phase)}
+    batches = sorted(_list_sizes(attention, "size_b"))  # windows of an image make a batch larger
+    sizes = {"batch": batches[:1] or _list_image_counts(of_phase)}
     longest = in_steps.group_by("step", maintain_order=True).agg(pl.col("size_k").max())
     sizes["context"] = longest["size_k"].to_list() or _list_sizes(attention, "size_k")
     if attention.is_empty():

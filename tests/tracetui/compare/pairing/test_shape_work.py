@@ -87,6 +87,41 @@ def test_drafts_of_other_lengths_are_other_work_and_prompts_of_many_are_not() ->
     assert differences(drafted(1, 1, 1, 4), drafted(1, 1, 1, 4)) == []
 
 
+def seen(batches: list[int]) -> Run:
+    """A run of attention of these batches, as in the windows of an image, in one step for each."""
+    row = {"kind": "kernel", "name": "flash", "category": "attention", "lens": "host", "dur": MS}
+    return made(
+        [
+            row | {"step": at, "t": 9 * at * MS, "shape": f"b={b} h=4 q=9 k=9 d=8"}
+            for at, b in enumerate(batches)
+        ]
+    )
+
+
+def test_equal_runs_with_attention_of_several_batches_have_one_batch() -> None:
+    batches = [*range(2, 34)]
+    assert differences(seen(batches), seen(batches[::-1])) == []
+    assert differences(seen(batches), seen([2 * batch for batch in batches])) == ["batch 2 and 4"]
+
+
+def test_another_attention_is_not_called_another_cache() -> None:
+    """Its products are those of one of two models, whose contexts vary."""
+    row = {"kind": "kernel", "lens": "host", "dur": MS, "op": "attn.core"}
+    flash = row | {"name": "aten::_scaled_dot_product_flash_attention_for_cpu", "category": "attention"}
+    product, softmax = (row | {"name": f"aten::{name}"} for name in ("bmm", "_softmax"))
+    fused, explicit = list[dict[str, Any]](), list[dict[str, Any]]()
+    for step in range(12):
+        at = {"step": step, "t": 9 * step * MS}
+        fused.append(flash | at | {"shape": "b=8 h=1 q=1 k=101 d=64"})
+        sizes = f"m=1 n={40 + step} k=64 b=8", f"m=1 n=64 k={40 + step} b=8"
+        explicit += [product | at | {"category": "matmul", "shape": size} for size in sizes]
+        explicit.append(softmax | at | {"category": "softmax"})
+    meta = {"work": "operators"}
+    assert differences(made(fused, **meta), made(explicit, **meta)) == [
+        "attention flash and products + softmax"
+    ]
+
+
 def test_more_experts_for_each_token_are_other_work_though_their_number_varies() -> None:
     """Of twelve steps one finds an expert idle, so that no count of products is that of all steps."""
     row = {"kind": "kernel", "name": "mm", "category": "matmul", "lens": "host", "dur": MS}
