@@ -92,7 +92,10 @@ class RunBuilder(Struct):
         return bool(self.writers - self.end_lines.keys())
 
     def add_run_line(self, line: RunLine) -> None:
-        """Add a writer and the metadata of its run line; of several values the first counts."""
+        """Add a writer and the metadata of its run line; of several values the first counts.
+
+        Ranks may hold parts of a model: of their parameters the most count, whichever rank wrote first.
+        """
         self.writers.add(line.writer_id)
         self.end_lines.pop(line.writer_id, None)
         if line.clock and self.clock:
@@ -101,7 +104,8 @@ class RunBuilder(Struct):
         if not self.has_run_line:
             self.name = line.name or self.name
             self.id, self.clock, self.has_run_line = line.id, line.clock, True
-        self.meta = line.meta | self.meta
+        sizes = [n for each in (line.meta, self.meta) if type(n := each.get("parameters")) is int]
+        self.meta = line.meta | self.meta | ({"parameters": max(sizes)} if sizes else {})
 
     def make_frames(self, log: Log) -> None:
         """Turn the waiting lines into frames."""

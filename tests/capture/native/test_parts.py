@@ -209,3 +209,16 @@ def test_another_run_at_the_path_is_left_alone(tmp_path: Path) -> None:
     before = path.read_bytes()
     write(emitter, range(20, 400))
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_the_parameters_of_ranks_the_most_count(tmp_path: Path, order: tuple[int, int]) -> None:
+    """Stages of a pipeline have parts of the model, and either may write first."""
+    for rank in order:
+        emitter = Emitter(tmp_path / "prof.jsonl", rank=rank)
+        emitter.run("pipe", {"model": "Stage", "parameters": 1000 + rank}, id="one")
+        emitter.plan(PLAN)
+        write(emitter, range(10))
+        emitter.close()
+    (run,) = load(tmp_path / "prof.jsonl", cache=False)
+    assert run.meta["parameters"] == 1001

@@ -168,7 +168,7 @@ def read_shape_sizes(run: Run, phase: str | None, steps: pl.Series) -> dict[str,
     attention = of_phase.filter((pl.col("category") == "attention") & pl.col("size_q").is_not_null())
     in_steps = attention.filter(pl.col("step").is_in(steps.implode()))
     batches = sorted(_list_sizes(attention, "size_b"))  # windows of an image make a batch larger
-    sizes = {"batch": batches[:1] or _list_image_counts(of_phase)}
+    sizes = {"batch": batches[:1]}
     longest = in_steps.group_by("step", maintain_order=True).agg(pl.col("size_k").max())
     sizes["context"] = longest["size_k"].to_list() or _list_sizes(attention, "size_k")
     if attention.is_empty():
@@ -224,9 +224,13 @@ def find_largest_image(run: Run) -> str | None:
     return max(images.to_list(), key=count_numbers, default=None)
 
 
-def _list_image_counts(table: pl.DataFrame) -> list[int]:
-    """List the one number of images or signals that all convolutions have; empty if they differ."""
-    images = table.filter(pl.col("category") == "conv")["shape"]
+def list_image_counts(run: Run, phase: str | None) -> list[int]:
+    """List the one number of images that all convolutions of a phase have; empty if they differ."""
+    table = _tabulate_shapes(run)
+    if table.is_empty():
+        return []
+    of_phase = table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
+    images = of_phase.filter(pl.col("category") == "conv")["shape"]
     counts = images.str.extract(r"^(\d+)[x×]\d+[x×]\d+\S* \* ").cast(pl.Int64).unique()
     return counts.to_list() if counts.len() == 1 and not counts.null_count() else []
 

@@ -22,7 +22,7 @@ from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
 from tracetui.analysis.time.step_table import sum_adjacent_rows
 from tracetui.compare import params
-from tracetui.compare.pairing.run_work import ONNX, count_numbers, read_shape_sizes
+from tracetui.compare.pairing.run_work import ONNX, count_numbers, list_image_counts, read_shape_sizes
 from tracetui.look import Look
 
 RowNames = Sequence[Sequence[str]]  # per row of a table: its names in a run
@@ -126,11 +126,12 @@ def _divide_by_sequences(sizes: dict[str, list[int]]) -> dict[str, list[int]]:
 def read_sources(
     sides: Sequence[tuple[Run, pl.DataFrame]], phase: str | None
 ) -> list[list[dict[str, list[int]]]]:
-    """Read the sizes of both sides' steps: those that they report, of their shapes, of their metadata."""
+    """Read the sizes of both sides' steps: those that they report, of their shapes, images and metadata."""
     reported = [read_step_sizes(run, side["step"], phase) for run, side in sides]
     shapes = [read_shape_sizes(run, phase, side["step"]) for run, side in sides]
+    images = ({"batch": list_image_counts(run, phase)} for run, _ in sides)
     batches = ([n] if type(n := run.meta.get("batch")) is int else [] for run, _ in sides)
-    return [reported, shapes, [{"batch": batch} for batch in batches]]
+    return [reported, shapes, [*images], [{"batch": batch} for batch in batches]]
 
 
 def list_operands(run: Run, steps: pl.Series) -> dict[str, list[str]]:

@@ -104,6 +104,22 @@ def test_equal_runs_with_attention_of_several_batches_have_one_batch() -> None:
     assert differences(seen(batches), seen([2 * batch for batch in batches])) == ["batch 2 and 4"]
 
 
+def test_a_batch_of_attention_is_not_compared_with_that_of_images() -> None:
+    """Attention of a video has its frames as a batch; by products it has none, and convolutions have one."""
+    row = {"kind": "kernel", "lens": "host", "dur": MS, "step": 0}
+    image = row | {"name": "conv", "category": "conv", "t": 0}
+    flash = row | {"name": "aten::_flash_attention", "category": "attention", "t": 9 * MS}
+    flash["shape"] = "b=8 h=4 q=9 k=9 d=8"
+    softmax = row | {"name": "aten::_softmax", "category": "softmax", "t": 9 * MS}
+    runs = [
+        made([image | {"shape": f"{count}×3×64×64 * 8×3×4×4"}, attention], work="operators")
+        for count, attention in ((1, flash), (1, softmax), (2, softmax))
+    ]
+    way = "attention flash and products + softmax"
+    assert differences(runs[0], runs[1]) == [way]
+    assert differences(runs[0], runs[2]) == ["batch 1 and 2", way]
+
+
 def test_another_attention_is_not_called_another_cache() -> None:
     """Its products are those of one of two models, whose contexts vary."""
     row = {"kind": "kernel", "lens": "host", "dur": MS, "op": "attn.core"}
