@@ -351,8 +351,7 @@ def find_last_cycles(values: Codes) -> tuple[int, int]:
         end = values[-min(period, _COMPARED_END) :]
         if period < least or not np.array_equal(end, values[-len(end) - period : -period]):
             continue
-        others = np.flatnonzero(values[:-period] != values[period:])
-        length = size - (int(others[-1]) + 1 if len(others) else 0)
+        length = _measure_repeat(values, period)
         count = length // period
         before, cycle = np.split(values, [size - count * period])
         is_most = 2 * length >= size and cycle[:1] == values[0]
@@ -360,6 +359,16 @@ def find_last_cycles(values: Codes) -> tuple[int, int]:
             return period, count
         least = length - period + 1  # a shorter one would repeat no further
     return 0, 0
+
+
+def _measure_repeat(values: Codes, period: int) -> int:
+    """Return the length of the end of a sequence that repeats with a period, comparing a short one first."""
+    compared, most = _COMPARED_END, len(values) - period
+    while (compared := min(4 * compared, most)) > 0:
+        others = np.flatnonzero(values[-compared:] != values[-compared - period : -period])
+        if len(others) or compared == most:
+            return period + compared - (int(others[-1]) + 1 if len(others) else 0)
+    return len(values)
 
 
 def _is_one_pass(before: Codes, cycle: Codes) -> bool:
