@@ -335,7 +335,7 @@ def find_training_phase(calls: list[ModuleCall]) -> str:
     return next(parts, "forward")
 
 
-class TakenLog(NamedTuple):
+class CompleteLog(NamedTuple):
     """A complete log without its modules: its shape, and starts and ends of its calls; or else its rows."""
 
     shape: LogShape | None
@@ -351,7 +351,7 @@ class TakenLog(NamedTuple):
         return len(self.times[0]) // (3 if self.shape is None else 1)
 
 
-NO_LOG: Final = TakenLog(None, ((), 0))
+NO_LOG: Final = CompleteLog(None, ((), 0))
 
 
 class CallStack:
@@ -364,7 +364,7 @@ class CallStack:
     def __init__(self, recorder: Any, ops: ModuleOps) -> None:
         self._recorder, self._ops = recorder, ops
         self.log: list[Any] = []
-        self._shape: LogShape | None = None  # of the last log that was taken
+        self._shape: LogShape | None = None  # of the last complete log
         self.calls: list[ModuleCall] = []
         self.module_count = 0  # number of open calls of modules
         self._spare: list[ModuleCall] = []  # finished calls, for reuse
@@ -411,22 +411,22 @@ class CallStack:
             self.calls[-1].inner_ns += inner_ns
         return rows
 
-    def take_log(self) -> TakenLog | None:
+    def pop_complete_log(self) -> CompleteLog | None:
         """Take a log in which each call was also left, as usual; None of another one, which stays.
 
         Most logs have the calls of the one before: then their times are enough, of which rows are made later.
         """
         log, shape = self.log, self._shape
-        times = None if shape is None else shape.take_times(log)
+        times = None if shape is None else shape.read_times(log)
         if times is not None:
             log.clear()
-            return TakenLog(shape, times)
+            return CompleteLog(shape, times)
         read = self.read_complete_log(log, None)
         if read is None:
             return None
         self._shape = LogShape(log, read[0][::3]) if len(log) >= MIN_SHAPED else None
         log.clear()
-        return TakenLog(None, read)
+        return CompleteLog(None, read)
 
     def forget_shape(self) -> None:
         """Compare the next log with none before it: its modules may be others at the same addresses."""

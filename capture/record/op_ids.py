@@ -312,7 +312,7 @@ class LogShape:
         counts = [(leave - enter) // 2 for enter, leave in pairs]  # of the calls inside, just before it
         self._inner = [slice(row - count, row) for row, count in enumerate(counts) if count]
 
-    def take_times(self, log: list[Any]) -> tuple[Sequence[int], Sequence[int]] | None:
+    def read_times(self, log: list[Any]) -> tuple[Sequence[int], Sequence[int]] | None:
         """Return the starts and the negative ends of a log with the same calls; None of another one."""
         if list(map(id, log[::2])) != self._module_ids:
             return None

@@ -168,7 +168,7 @@ class RepeatRecorder:
         end = now()
         if call.module is None:
             return True
-        log = self.stack.take_log() if self.stack.log else NO_LOG
+        log = self.stack.pop_complete_log() if self.stack.log else NO_LOG
         if log is None:
             self.catch_up()
             return False

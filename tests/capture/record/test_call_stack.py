@@ -57,15 +57,15 @@ def test_logs_with_the_same_calls_have_the_times_of_each(stack: CallStack) -> No
     has_shape = []
     for log in (WHOLE, later, WHOLE, short, short, nested, beside, [FIRST, 1, FIRST, -2], nested):
         stack.log += log
-        taken = stack.take_log()
-        assert taken is not None and stack.log == []
-        rows, inner_ns = taken.build_rows()
+        complete = stack.pop_complete_log()
+        assert complete is not None and stack.log == []
+        rows, inner_ns = complete.build_rows()
         assert (list(rows), inner_ns) == stack.read_complete_log(log, None)
-        assert taken.row_count == len(log) // 4
-        has_shape.append(taken.shape is not None)
+        assert complete.row_count == len(log) // 4
+        has_shape.append(complete.shape is not None)
     assert has_shape == [False, True, True, False, True, False, False, False, False]
     stack.log += WHOLE[:-2]
-    assert stack.take_log() is None and stack.log == WHOLE[:-2]
+    assert stack.pop_complete_log() is None and stack.log == WHOLE[:-2]
 
 
 @pytest.mark.parametrize("cut", range(0, len(WHOLE) + 2, 2))
