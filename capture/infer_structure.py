@@ -85,7 +85,7 @@ def _add_repeated_passes(run: Run, log: Log) -> Run:
 def _find_pass_begins(kernels: pl.DataFrame) -> pl.Series:
     """Find when each pass begins: where names and shapes repeat, else where names do, as contexts grow."""
     if "track" in kernels.columns and kernels.height:
-        kernels = kernels.filter(pl.col("track") == kernels["track"].mode()[0])
+        kernels = kernels.filter(pl.col("track") == kernels["track"].cast(pl.String).mode().min())
     for columns in (["name", "shape"], ["name"]):
         present = [pl.col(c).to_physical() for c in columns if c in kernels.columns]
         codes = kernels.select(pl.struct(present).rank("dense").cast(pl.Int64)).to_series()

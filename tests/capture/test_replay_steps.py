@@ -9,8 +9,9 @@ import pytest
 
 from capture.classify.layer_inference import find_last_cycles, has_repeated_block
 from capture.import_log import Log
+from capture.infer_structure import add_inferred_structure
 from capture.load_runs import load
-from capture.run import Run
+from capture.run import Run, build_run
 from capture.step_ends import derive_replay_steps, find_cycle_length
 from tests.capture.loaders import _nsys_file as nsys
 from tests.capture.loaders.test_chrome_inferred import BLOCK, LAYERS, ROLES
@@ -210,3 +211,17 @@ def test_find_last_cycles_of_sequence(values: list[int], cycles: tuple[int, int]
 )
 def test_has_repeated_block_of_values(values: list[int], has_block: bool) -> None:
     assert has_repeated_block(np.array(values, dtype=np.int64)) == has_block
+
+
+def test_of_tracks_with_as_many_kernels_the_first_by_name_tells_the_passes() -> None:
+    """One of them was taken at random, so that a file had steps or none."""
+    passes = ["aten::embedding", "aten::mm", "aten::tanh"] * 8
+    row = {"kind": "kernel", "lens": "host", "dur": 1}
+    rows = [
+        row | {"name": name if track == 0 else "x", "track": f"t{track:02}", "t": 100 * at + track}
+        for track in range(24)
+        for at, name in enumerate(passes)
+    ]
+    for order in (rows, rows[::-1]):
+        run = add_inferred_structure(build_run("a", {}, pl.DataFrame(order), Log()), Log())
+        assert run.has("step") and run.events.filter(pl.col("kind") == "step").height == 8
