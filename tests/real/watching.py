@@ -3,7 +3,8 @@
 python -m tests.real.watching URL figures FOLDER MINUTES: the watcher runs and is stopped in turn
 python -m tests.real.watching URL windows FOLDER SECONDS TRACES: windows of five steps
 
-Four clients stream all the while, in a process of their own that keeps its clock.
+Four clients stream all the while, in a process of their own that keeps its clock. A server that is started
+with PYTHONPATH=tests/real/programs/collections notes its garbage collections.
 """
 
 import json
