@@ -40,7 +40,7 @@ MIN_PROFILED_STEPS: Final = 3  # with fewer, one slow step would be taken for al
 MIN_TURNS: Final = 6  # steps without rows: with fewer, the interval of their median has no 95 %
 # What torch's profiler adds for each record of a step: a part of what it adds to an op of a loop, and of the
 # time since the record before, in which its code left the caches, but not of more than MAX_GAP_NS.
-# Fitted on 105 programs of one machine with torch 2.13; COST_RANGE has 90 % of them (tests/bench/unprofiled).
+# Fitted on 105 programs of one machine with torch 2.13; COST_RANGE has about 90 % (tests/bench/unprofiled).
 COST_PER_RECORD, COST_PER_GAP = 0.66, 0.12
 COST_PER_RECORD_WITH_STACK, COST_PER_GAP_WITH_STACK = 0.54, 0.21  # records of Python's functions among them
 MAX_GAP_NS: Final = 20_000

@@ -1,4 +1,4 @@
-"""Score whether two runs may be compared, and list every reason against it; what their steps count."""
+"""Score whether two runs may be compared, list every reason against it, and describe counts of both."""
 
 import math
 from collections.abc import Collection, Iterator, Sequence
@@ -62,7 +62,7 @@ def judge_comparability(
         *_check_source(a, b),
         *((params.INCOMPARABLE_FACTOR, f"not the same work: {work}") for work in works),
         *_check_metadata(a, b, {work.what for work in works}),
-        *_excuse_compiled(sides, _check_matched_share(matches, totals)),
+        *_adjust_for_compiled(sides, _check_matched_share(matches, totals)),
         *_check_lens(a, b),
         *_check_phases(a, b),
         *_check_step_counts(a, b),
@@ -109,7 +109,7 @@ def _check_matched_share(
         yield max(shares), f"only {x} and {y} of the time is in rows that both runs have"
 
 
-def _excuse_compiled(sides: Sides, reasons: Iterator[ScoredReason]) -> Iterator[ScoredReason]:
+def _adjust_for_compiled(sides: Sides, reasons: Iterator[ScoredReason]) -> Iterator[ScoredReason]:
     """Take reasons that rows are others as doubts where only one run is compiled, which replaces its rows."""
     compiled = {run.meta.get("compiled", read_rows(run).get("compiled")) for run in sides}
     for factor, reason in reasons:

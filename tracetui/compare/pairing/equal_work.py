@@ -99,7 +99,7 @@ def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, .
     """Find what differs, first what a step computes, then how."""
     shared = [p for p in list_phases(a) if p in list_phases(b)]
     operands = [*_compare_operands(a, b, align)]
-    works = _put_operands(_find_unequal_work(a, b, shared, align), operands)
+    works = _prefer_operands(_find_unequal_work(a, b, shared, align), operands)
     if not any(work.is_work or work.what == _PRODUCTS for work in works):
         works += operands or [*_compare_experts(a, b)] or _compare_product_work(a, b, align)
     others = (*_compare_prompts(a, b, works), *_compare_ranks(a, b), *_compare_settings(a, b))
@@ -107,8 +107,8 @@ def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, .
     return differences or tuple(_compare_launches(a, b))
 
 
-def _put_operands(works: list[WorkDifference], operands: Sequence[WorkDifference]) -> list[WorkDifference]:
-    """Put a batch that operands tell in place of sizes that may be anything that products have a row for."""
+def _prefer_operands(works: list[WorkDifference], operands: Sequence[WorkDifference]) -> list[WorkDifference]:
+    """Return a batch by operands in place of sizes that may be anything that products have a row for."""
     if not operands:
         return works
     others = [work for work in works if work.what not in ("batch", _TOKENS)]

@@ -87,7 +87,7 @@ def test_drafts_of_other_lengths_are_other_work_and_prompts_of_many_are_not() ->
     assert differences(drafted(1, 1, 1, 4), drafted(1, 1, 1, 4)) == []
 
 
-def seen(batches: list[int]) -> Run:
+def attending(batches: list[int]) -> Run:
     """A run of attention of these batches, as in the windows of an image, in one step for each."""
     row = {"kind": "kernel", "name": "flash", "category": "attention", "lens": "host", "dur": MS}
     return made(
@@ -100,8 +100,8 @@ def seen(batches: list[int]) -> Run:
 
 def test_equal_runs_with_attention_of_several_batches_have_one_batch() -> None:
     batches = [*range(2, 34)]
-    assert differences(seen(batches), seen(batches[::-1])) == []
-    assert differences(seen(batches), seen([2 * batch for batch in batches])) == ["batch 2 and 4"]
+    assert differences(attending(batches), attending(batches[::-1])) == []
+    assert differences(attending(batches), attending([2 * batch for batch in batches])) == ["batch 2 and 4"]
 
 
 def test_a_batch_of_attention_is_not_compared_with_that_of_images() -> None:
