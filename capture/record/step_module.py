@@ -6,6 +6,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from .call_phases import find_length
 from .op_ids import list_frozen_weights
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class StepModule:
         self.outgrown_count = 0  # how often a larger module has replaced it
         self._author: Callable[[], Any] = _dead_ref  # of the text in whose decoding another module was called
         self._author_step: RecordedStep | None = None  # its last one
+        self._writers: set[int] = set()  # ids of modules that were found to write texts in turn
+        self._text_reader = 0  # id of the first module called since the last step, if it read a text
 
     def is_step_call(self, module: Any, size: int) -> bool:
         """Return whether a top-level call of a module starts a step, and update the step module."""
@@ -54,7 +57,7 @@ class StepModule:
     def resume_text(
         self, module: Any, size: int, step: RecordedStep, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> bool:
-        """Make a twin of the step module, or the author of the last text, that one if a text begins.
+        """Make a twin of the step module, the author of the last text, or another writer that one.
 
         Return whether the step in progress is none: its model only judged the text. One that learns from the
         text makes steps. A draft model goes on with its text when its larger model was called.
@@ -74,7 +77,36 @@ class StepModule:
         is_twin = size == self._size and type(module) is type(step_module)
         if is_twin and step.is_followed_by_text(args, kwargs):
             self.replace(module, size)
+        elif size:
+            self._follow_writer(module, size, step, args, kwargs)
         return False
+
+    def _follow_writer(
+        self, module: Any, size: int, step: RecordedStep, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Make a module that writes texts in turn with the step module that one."""
+        step_module = self._module()
+        if self._is_writer(module, step, args, kwargs):
+            self._writers |= {id(step_module), id(module)}
+            self._replaced_modules.add(id(step_module))
+            self.replace(module, size)
+
+    def _is_writer(
+        self, module: Any, step: RecordedStep, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> bool:
+        """Return whether a module writes texts in turn with the step module, which has ended one.
+
+        It is known by its first token after a text that it read. A draft is not read after a single token.
+        """
+        if not self._other_calls:
+            is_text = step.is_followed_by_text(args, kwargs, MIN_TEXT)
+            self._text_reader = id(module) if is_text else 0
+            return is_text and id(module) in self._writers
+        if self._text_reader != id(module):
+            return False
+        self._text_reader = 0
+        length = find_length(args, kwargs)
+        return step.is_single and length is not None and length.tokens == 1
 
     def replace(self, module: Any, size: int) -> None:
         """Make another module the step module."""

@@ -92,6 +92,7 @@ TABLE: Final = {
     "fails_inside": Made(6, 5, 1),
     "retries": Made(101, 100),
     "two_models": Made(48, 42),
+    "two_sizes": Made(168, 160),
     "ensemble": Made(24, 21),
     "judged": Made(84, 76),
     "reads_and_writes": Made(12, 10),

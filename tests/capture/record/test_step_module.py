@@ -120,6 +120,26 @@ def test_two_models_of_a_kind_that_write_in_turn_both_make_steps() -> None:
     assert steps_of_texts(*texts * 3) == [10] * 21 * 6
 
 
+def test_models_of_two_sizes_that_write_in_turn_both_make_steps() -> None:
+    small, large = Module(10), Module(99)
+    texts = [[(model, 5), *[(model, 1)] * 20] for model in (small, large)]
+    assert (
+        steps_of_texts(*[*texts[0], *texts[1]] * 3)
+        == [10] * 21 + [99] * 21 + [10] * 20 + ([99] * 21 + [10] * 21) + [99] * 21
+    )
+    assert steps_of_texts(*[*texts[1], *texts[0]] * 3) == [99] * 21 + [10] * 20 + ([99] * 21 + [10] * 21) * 2
+
+
+def test_a_model_that_reads_texts_or_tokens_of_another_writes_none() -> None:
+    writer, critic = Module(99), Module(10)
+    text = (writer, 5), *[(writer, 1)] * 20
+    assert steps_of_texts(*[*text, *[(critic, 26)] * 3] * 3) == [99] * 63
+    in_step = [(writer, 5), (critic, 5), *[(writer, 1), (critic, 1)] * 20]
+    assert steps_of_texts(*in_step * 3) == [99] * 63
+    ahead = [(critic, 5), (writer, 5), *[(critic, 1), (writer, 1)] * 20]
+    assert steps_of_texts(*text, *ahead * 3) == [99] * 84
+
+
 def test_a_draft_model_makes_no_step_once_its_larger_model_is_called() -> None:
     draft, target = Module(10), Module(99)
     first, then = [(draft, 5), *[(draft, 1)] * 6, (target, 11)], [*[(draft, 1)] * 6, (target, 7)]
