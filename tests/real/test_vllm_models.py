@@ -68,9 +68,9 @@ def find_last(run: Run, name: str) -> tuple[float, float, float]:
 
 def test_steps_are_what_was_sent(server: Server, tmp_path: Path) -> None:
     """Each request has a prompt of 48 tokens and 40 new ones: a decode step holds one token of each."""
-    run, _ = record_under_load(server, tmp_path, 45, "--steps", "20", "--every", "120s")
+    run, _ = record_under_load(server, tmp_path, 60, "--steps", "10", "--every", "120s")
     steps = run.events.filter(pl.col("kind") == "step").with_columns(pl.col("phase").cast(pl.String))
-    assert 15 <= steps.height <= 21
+    assert 5 <= steps.height <= 11, "a window is several profiles, each read before the next"
     for phase, batch, tokens, context in steps.select("phase", "batch", "tokens", "context").rows():
         assert phase in ("prefill", "decode", "mixed") and 1 <= batch <= CLIENTS
         if phase == "decode":
@@ -83,7 +83,7 @@ def test_steps_are_what_was_sent(server: Server, tmp_path: Path) -> None:
 
 
 def test_figures_are_those_of_the_clients(server: Server, tmp_path: Path) -> None:
-    run, requests = record_under_load(server, tmp_path, 30, "--windows", "0")
+    run, requests = record_under_load(server, tmp_path, 40, "--windows", "0")
     rate, begin, end = find_last(run, "generated tokens/s")
     tokens = [at for times in requests for at in times[1:]]
     figures = {"tokens/s": (rate, sum(begin < at <= end for at in tokens) / (end - begin))}
