@@ -16,7 +16,7 @@ from contextlib import suppress
 from importlib.machinery import BuiltinImporter
 from importlib.util import module_from_spec
 from operator import sub
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .parts import PartRotation
 from .schema import SCHEMA_VERSION, encode_json, encode_text, seal_json, seal_record
@@ -54,6 +54,10 @@ def read_clock_pair() -> tuple[int, int]:
     return mono, unix
 
 
+if TYPE_CHECKING:
+    Line = tuple[bytes, int | None]  # with its number of events; None: it must not be dropped
+
+
 class LineEncoder:
     """Encodes the lines of steps for one writer."""
 
@@ -89,12 +93,12 @@ class LineEncoder:
         batch: int | None = None,
         context: int | None = None,
         shape: str | None = None,
-    ) -> list[tuple[bytes, int | None]]:
+    ) -> list[Line]:
         """Return the lines of a step and of its rows (op, start and duration of each, flat).
 
         They are not made of dictionaries, because a recorder does this for every step of a program.
         """
-        lines: list[tuple[bytes, int | None]] = []
+        lines: list[Line] = []
         ops = rows[::3]
         fields = f',"step":{step}' if phase is None else f',"step":{step},"phase":{encode_text(phase)}'
         if ops:
@@ -152,10 +156,9 @@ class Emitter:
         self._fd = self._parts.open_file(flags)
         writer_fields = {"rank": rank, "writer": writer}
         self._writer_fields = {name: number for name, number in writer_fields.items() if number is not None}
-        self._encoder = LineEncoder(self._writer_fields)
+        self.encoder = LineEncoder(self._writer_fields)
         self._lock = threading.RLock()
-        # lines, each with its number of events; None: it must not be dropped
-        self._lines: list[tuple[bytes, int | None]] = []
+        self._lines: list[Line] = []
         status = os.fstat(self._fd)
         self._ends_torn = status.st_size > 0  # whether the file may end within a line
         self._has_name = stat.S_ISREG(status.st_mode) and status.st_nlink > 0
@@ -197,13 +200,12 @@ class Emitter:
             began = now()
             fields = {"step": step, "phase": phase, "context": context}
             head = encode_json({name: value for name, value in fields.items() if value is not None})[1:-1]
-            line = self._encoder.encode_columns(f",{head}" if head else "", ops, starts, durations, count)
+            line = self.encoder.encode_columns(f",{head}" if head else "", ops, starts, durations, count)
             self._queue_lines([(line, len(ops))], began)
 
-    def step_with_rows(self, rows: Sequence[int], **fields: Any) -> None:
-        """Write a step and its rows as `columns` and `event` would; `fields` are those of `encode_step`."""
-        began = now()
-        self._queue_lines(self._encoder.encode_step(rows, **fields), began)
+    def steps(self, lines: Sequence[Line], began: int) -> None:
+        """Write steps and their rows, which the encoder has made lines of since `began`."""
+        self._queue_lines(lines, began)
 
     def step(
         self,
@@ -285,7 +287,7 @@ class Emitter:
             fields = {**record, "events": self._event_count - self.lost, **lost}
             self.lost += replace_last_lines(self._fd, self._torn_at, fields)
 
-    def _queue_lines(self, lines: Sequence[tuple[bytes, int | None]], began: int | None = None) -> None:
+    def _queue_lines(self, lines: Sequence[Line], began: int | None = None) -> None:
         """Queue lines, each with its number of events, and count the time since `began` as cost."""
         with self._lock:
             if self._fd < 0:

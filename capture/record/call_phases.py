@@ -227,6 +227,14 @@ class PhaseTracker:
         if length is None:
             self._last, self._phase, self._is_cached = None, "forward", False
             return CallFacts("forward")
+        if self._is_cached and length.tokens == 1 and length.past is None:  # most steps, read at once
+            self._last, self._context = length, self._context + 1
+            return CallFacts("decode", length.batch // length.beams, length.batch, self._context)
+        return self._infer_facts_from_next(length, coming, generates=generates)
+
+    def _infer_facts_from_next(
+        self, length: InputLength, coming: InputLength | None, *, generates: bool
+    ) -> CallFacts:
         accepted = _count_accepted(length, coming)
         if accepted is not None and accepted < length.tokens:
             self._verified = length.cache

@@ -122,6 +122,11 @@ class RecordedStep:
         self.length = reader.read_length(args, kwargs, generates=self.generates)
 
     @property
+    def following_part(self) -> str:
+        """The part of the program that follows a call of its model."""
+        return "loss" if self.is_training else "sampling" if self.length is not None else "host"
+
+    @property
     def is_single(self) -> bool:
         """Whether it is of one token a sequence."""
         return self.length is not None and self.length.tokens == 1
@@ -159,13 +164,17 @@ class RecordedStep:
         facts = phases.infer_facts(self.length, coming, generates=self.generates)
         if self.served is not None:
             return self.served.facts
+        if not (self.is_single and facts.phase == "decode"):
+            facts = self._add_shape(facts)
+        return facts._replace(phase="prefill") if self.encodes and facts.phase == "decode" else facts
+
+    def _add_shape(self, facts: CallFacts) -> CallFacts:
         sizes = self.sizes if self.length is None else self.length[:2]
         shape = "x".join(map(str, sizes)) or None
         if shape and facts.phase == "forward":
-            facts = facts._replace(batch=sizes[0], shape=shape)
-        elif self.length is not None and self.length.tokens > 1:
-            facts = facts._replace(shape=shape)  # it reads more tokens than it produces
-        return facts._replace(phase="prefill") if self.encodes and facts.phase == "decode" else facts
+            return facts._replace(batch=sizes[0], shape=shape)
+        reads_more = self.length is not None and self.length.tokens > 1  # than it produces
+        return facts._replace(shape=shape) if reads_more else facts
 
 
 class StepDetail:
@@ -305,7 +314,7 @@ class EndedStep(NamedTuple):
 
     start: int
     duration: int
-    rows: list[int]  # op, start and duration of each, flat
+    rows: Sequence[int]  # op, start and duration of each, flat
     facts: CallFacts | None  # None for a training step of unknown inputs
     track: str | None
     lens: str  # of the rows

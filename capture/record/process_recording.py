@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ..native.emit import WRITE_INTERVAL_NS, Emitter, has_open_emitter, now
 from ..native.schema import OWN_PROFILE_MARK, encode_json
 from . import process_notes, torchrun
-from .call_phases import find_cache
+from .call_phases import CallFacts, find_cache
+from .call_stack import EndedStep
 from .op_ids import OpIds
 from .process_notes import OUT_VARIABLE, RUN_VARIABLE, SAVED_STEPS, LastSteps
 from .profiler_windows import emit_window
@@ -21,9 +22,10 @@ from .step_module import find_device_type
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from .call_phases import CallFacts
-    from .call_stack import EndedStep
+    from ..native.emit import Line, LineEncoder
+    from .profiler_windows import ProfilerWindow
 
+_NO_FACTS: Final = CallFacts("")
 _QUANTISED_PACKAGES: Final = ("torch.ao.nn.quantized", "bitsandbytes.nn", "auto_gptq", "awq")
 _COMPILED_MARK: Final = "_torchdynamo_orig_callable"  # of functions that torch.compile returned
 
@@ -138,8 +140,7 @@ class ProcessRecording:
             if not waiting or self.emitter is None:
                 return
             self._counter.reserve(len(waiting) - self._is_initial_prefill(waiting[0].facts))
-            for step in waiting:
-                self._write_ended_step(step)
+            self._write_steps(waiting)
             self.emitter.flush()
             self._written_at = now()
 
@@ -158,22 +159,36 @@ class ProcessRecording:
 
         `rows` has op, start and duration of each row, flat.
         """
+        return self._write_steps([EndedStep(start, duration, rows, facts, track, lens="")])
+
+    def _write_steps(self, steps: Sequence[EndedStep]) -> int:
+        """Write steps with their rows, those that a profiler window sampled, too; return the last number."""
         with self._lock:
             assert self.emitter is not None  # noqa: S101
             self._write_run()
-            is_initial = self._is_initial_prefill(facts)
-            self.steps += 1
-            number = 0 if is_initial else self._counter.claim_number()
-            self.tracks.add(track)
-            phase = (facts.phase or None) if facts else None
             self._write_new_ops()
-            name = phase if phase in ("prefill", "decode") else "step"
-            tokens, batch, context, shape = facts[1:] if facts else (None,) * 4
-            self.emitter.step_with_rows(
-                rows, step=number, start=start, duration=duration, phase=phase, name=name or "step",
-                track=self._prefix_track(track), tokens=tokens, batch=batch, context=context, shape=shape,
-            )  # fmt: skip
+            lines, began, number = [], now(), 0
+            for step in steps:
+                is_initial = self._is_initial_prefill(step.facts)
+                self.steps += 1
+                number = 0 if is_initial else self._counter.claim_number()
+                self.tracks.add(step.track)
+                lines += self._encode_step(self.emitter.encoder, step, number)
+                if step.window is not None:
+                    self.emitter.steps(lines, began)
+                    self._write_window(step, step.window, number)
+                    lines, began = [], now()
+            self.emitter.steps(lines, began)
         return number
+
+    def _encode_step(self, encoder: LineEncoder, step: EndedStep, number: int) -> list[Line]:
+        facts = step.facts or _NO_FACTS
+        phase = facts.phase or None
+        return encoder.encode_step(
+            step.rows, step=number, start=step.start, duration=step.duration, phase=phase,
+            name=phase if phase in ("prefill", "decode") else "step", track=self._prefix_track(step.track),
+            tokens=facts.tokens, batch=facts.batch, context=facts.context, shape=facts.shape,
+        )  # fmt: skip
 
     def write_rows(self, rows: Sequence[int], step: int | None, phase: str | None) -> None:
         """Write rows: op, start and duration of each, flat."""
@@ -188,20 +203,17 @@ class ProcessRecording:
         if self.emitter is not None and (new := self.ops.pop_new()):
             self.emitter.plan({**op, "track": self._prefix_track(op.get("track"))} for op in new)
 
-    def _write_ended_step(self, step: EndedStep) -> None:
-        """Write a step, and the rows that a profiler window sampled in it."""
-        number = self.write_step(step.start, step.duration, step.rows, step.facts, step.track)
-        if step.window is None:
-            return
+    def _write_window(self, step: EndedStep, window: ProfilerWindow, number: int) -> None:
+        """Write the rows that a profiler window sampled in a step."""
         assert self.emitter is not None  # noqa: S101
         self.emitter.cost_ns += step.window_cost_ns
-        for problem, count in step.window.problems.items():
+        for problem, count in window.problems.items():
             self.emitter.mark(f"window of step {number}: {count} {problem}", "log")
         lens = "gpu" if step.lens == "host" else "host"  # the one that is not written in every step
         phase = (step.facts.phase or None) if step.facts else None
         emit_window(self.emitter, lens, step=number, phase=phase)
         rows: list[int] = []
-        for row in step.window.rows:
+        for row in window.rows:
             rows += self.ops.assign_leaf_work(row, phase or "forward", step.track), row.start, row.duration
         self.write_rows(rows, number, None)
 

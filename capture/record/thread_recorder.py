@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 MAX_HELD_STEPS: Final = 8
 MAX_HELD_NS: Final = 2_000_000_000  # since the start of the first, so that a screen need not wait long
-MAX_REPEATS: Final = 6 * SAVED_STEPS // 4  # values of calls of which no step is made yet, six of each
+MAX_REPEATS: Final = 6 * (SAVED_STEPS // 2 - 4)  # values of calls of which no step is made yet, six of each
 MAX_WAITING_ROWS: Final = 8192  # waiting for the end of their step
 RECENT_GAPS: Final = 9  # the typical gap between two steps is the median of so many
 
@@ -89,11 +89,6 @@ class StepBuffer:
         steps, self._held = self._held, []
         self._last_steps.forget(all_steps=True)
         return [row for step in steps for row in step.rows]
-
-
-def _name_gap(step: RecordedStep) -> str:
-    """Return the part of the program that follows a call of its model."""
-    return "loss" if step.is_training else "sampling" if step.length is not None else "host"
 
 
 class RepeatRecorder:
@@ -187,27 +182,28 @@ class RepeatRecorder:
 
     def catch_up(self) -> None:
         """Make steps of the calls that were noted by `enter_again`, and rows of their logs."""
-        steps, form, call, began = [], self._form, self._repeat, now()
-        if form is None:
+        form, call, began = self._form, self._repeat, now()
+        if form is None or not (self._repeats or call.module is not None):
             return
-        values = iter(self._repeats)
+        own_op = self._shared.recording.ops.assign_part("recording", self._ops.lens, self.track)
+        steps, values = [], iter(self._repeats)
         for at, start, end, past, op_id, log in zip(*[values] * 6):
-            steps.append(self._repeat_step(form, at, start, past))
+            steps.append(self._repeat_step(form, at, past))
             rows, inner_ns = log.build_rows()
-            self._rows += rows
-            self._rows += op_id, start, end - start - inner_ns
+            self._rows += (own_op, at, start - at, *rows, op_id, start, end - start - inner_ns)
             self._last_end, self._last_part = end, "forward"
         if call.module is not None:
-            steps.append(self._repeat_step(form, self._repeated_at, call.start, self._repeated_past))
+            steps.append(self._repeat_step(form, self._repeated_at, self._repeated_past))
+            self._rows += own_op, self._repeated_at, call.start - self._repeated_at
             self.stack.calls.append(call)
             self.stack.module_count += 1
             self._repeat = ModuleCall(self)
-        if steps:
-            self._repeats.clear()
-            self._shared.recording.queue_steps(steps)
-            self._detail.note_writing(now() - began, steps)
+        self._repeats.clear()
+        self._windows.add_plain_step(steps[-1].duration)
+        self._shared.recording.queue_steps(steps)
+        self._detail.note_writing(now() - began, steps)
 
-    def _repeat_step(self, form: CallForm, at: int, start: int, past: tuple[int, int]) -> EndedStep:
+    def _repeat_step(self, form: CallForm, at: int, past: tuple[int, int]) -> EndedStep:
         """Begin a step as the last one, and return that one."""
         self._shared.recording.forwards += 1
         self._add_gap_row(at)
@@ -215,10 +211,9 @@ class RepeatRecorder:
         assert step is not None  # noqa: S101
         if length is not None and past is not NO_CACHE:
             length = InputLength(length.batch, length.tokens, *past, length.beams, length.is_drafted)
-        ended = self._end_step(at, length, is_last=False)
-        self._step, step.start, step.length = step, at, length
-        op_id = self._shared.recording.ops.assign_part("recording", self._ops.lens, self.track)
-        self._rows += op_id, at, start - at
+        end, facts = self._find_end(step, at, length), step.infer_facts(self._phases, length)
+        ended = EndedStep(step.start, end - step.start, self._pop_rows(), facts, self.track, self._ops.lens)
+        step.start, step.length = at, length
         return ended
 
     def _find_form(self, step: RecordedStep, module: Any, args: Any, kwargs: Any) -> None:
@@ -264,24 +259,30 @@ class RepeatRecorder:
         """Add the time since the last call as a row of its own."""
         if self._last_end is None or self._step is None or at <= self._last_end:
             return
-        part = _name_gap(self._step) if self._last_part == "forward" else "host"
+        part = self._step.following_part if self._last_part == "forward" else "host"
         op_id = self._shared.recording.ops.assign_part(part, self._ops.lens, self.track)
         self._rows += op_id, self._last_end, at - self._last_end
+
+    def _find_end(
+        self, step: RecordedStep, end: int, coming: InputLength | None, *, is_last: bool = False
+    ) -> int:
+        """Return the end of a step: the start of the next, or less if that one does not follow at once."""
+        if is_last or (not step.is_training and self._phases.is_new_text(coming)):
+            return trim_trailing_gap(self._rows, self._last_end, end, self._gaps)
+        if self._last_end is not None:
+            self._gaps.append(end - self._last_end)
+        return end
 
     def _end_step(self, end: int, coming: InputLength | None, *, is_last: bool) -> EndedStep:
         step, self._step = self._step, None
         assert step is not None  # noqa: S101
-        if is_last or (not step.is_training and self._phases.is_new_text(coming)):
-            end = trim_trailing_gap(self._rows, self._last_end, end, self._gaps)
-        elif self._last_end is not None:
-            self._gaps.append(end - self._last_end)
+        end = self._find_end(step, end, coming, is_last=is_last)
         facts = step.training_facts if step.is_training else step.infer_facts(self._phases, coming)
         duration, count, windows = end - step.start, len(self._rows) // 3, self._windows
         window = windows.close_window(duration, count) if windows.owner is self else None
         if window is None:
             windows.add_plain_step(duration)
-            if not self._repeats:
-                self._detail.note_step(duration, count)
+            self._detail.note_step(duration, count)
         elif step.orders:
             window = assign_replay_owners(window, step.orders)
         cost_ns = 0 if window is None else windows.overhead_ns

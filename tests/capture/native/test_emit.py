@@ -70,7 +70,9 @@ def test_a_step_with_rows_is_the_two_records_that_it_stands_for(
         emitter = Emitter(tmp_path / way, rank=rank)
         emitter.run("one", id="1")
         if way == "one call":
-            emitter.step_with_rows(rows, step=7, start=100, duration=30, name="s%d", **facts)
+            began = now()
+            lines = emitter.encoder.encode_step(rows, step=7, start=100, duration=30, name="s%d", **facts)
+            emitter.steps(lines, began)
         else:
             emitter.columns(rows[::3], rows[1::3], rows[2::3], step=7, phase=facts["phase"])
             emitter.event("step", "s%d", t=100, dur=30, step=7, **facts)
