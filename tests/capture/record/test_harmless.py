@@ -87,8 +87,8 @@ def test_unprofiled_time_is_that_of_the_steps_without_the_profiler_of_the_progra
     steps = compare_profiled_steps(recording)
     assert steps is not None and steps.unprofiled_ns is not None
     assert (steps.profiled, steps.steps) == (7, 47)
-    assert steps.profiled_ns == pytest.approx(profiled_ns, rel=0.02)
-    assert steps.unprofiled_ns[0] == pytest.approx(unprofiled_ns, rel=0.02)
+    assert steps.profiled_ns == pytest.approx(profiled_ns, rel=0.05)
+    assert steps.unprofiled_ns[0] == pytest.approx(unprofiled_ns, rel=0.05)
     facts = dict(build_run_facts(recording).select("name", "text").rows())
     assert facts["profiled by the program"].startswith("7 of 47 forward steps, ")
     assert "7 steps profiled by the program" in describe_fitness(judge_fitness(recording))  # type: ignore[arg-type]
