@@ -36,11 +36,15 @@ def build_sampler_command(out: Path, pid: int) -> list[str]:
     return build_own_command("capture.record.counters.sampler", str(out), "--pid", str(pid))
 
 
+def find_hook_folder() -> str:
+    """Return the folder whose `sitecustomize` starts the recorder."""
+    return str(package_paths.find_packages_folder() / "capture" / "record" / "site")
+
+
 def build_recorded_environment(out: Path) -> dict[str, str]:
     """Return the environment in which a user's program is recorded into `out`.
 
     Its PYTHONPATH begins with our `sitecustomize`, which starts the recorder; our packages are not on it.
     """
-    hook = str(package_paths.find_packages_folder() / "capture" / "record" / "site")
-    paths = [hook, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    paths = [find_hook_folder(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**os.environ, OUT_VARIABLE: str(out.absolute()), "PYTHONPATH": os.pathsep.join(paths)}

@@ -17,6 +17,7 @@ from capture.errors import CaptureError
 from capture.native.emit import Emitter
 from capture.native.parts import list_earlier_parts, read_first_line
 from capture.record.process_notes import SavedStep, read_last_steps
+from tracetui.process.command_lines import find_hook_folder
 
 FOLDER_VARIABLE: Final = "TRACETUI_ACCOUNT"  # as in capture/record/process_notes.py; the recorder reads both
 RUN_ID_VARIABLE: Final = "TRACETUI_RUN"
@@ -163,7 +164,9 @@ class ReportFolder:
         option = next(
             (w for w in _read_words(pid, "cmdline")[1:] if re.fullmatch("-[a-zA-Z]*[IES].*", w)), ""
         )
-        return f", started with {option}, which leaves the recorder out" if option else ""
+        if option:
+            return f", started with {option}, which leaves the recorder out"
+        return _explain_search_path(pid, environment) if environment else ""
 
     def describe_running(self) -> str:
         """Return the Python that the program left behind, as `process PID still runs`; empty without one."""
@@ -184,7 +187,7 @@ class ReportFolder:
         if any(report.is_recorder for report in reports.values()):
             return "it runs another tracetui, which records instead"
         if silent := self.list_silent():
-            return f"the recorder is not in {silent[0]}"
+            return f"the recorder is not in {_join_named(silent)}"
         if reports:
             return "no process of it imported torch or llama_cpp"
         return (
@@ -234,13 +237,30 @@ class ReportFolder:
         if running := self.describe_running():
             lines.append(f"{running}: its steps from now on are added to the recording")
         if silent := self.list_silent():
-            more = f" and {len(silent) - _MOST_NAMED} more" if len(silent) > _MOST_NAMED else ""
-            lines.append(f"not recorded: {', '.join(silent[:_MOST_NAMED])}{more}")
+            lines.append(f"not recorded: {_join_named(silent)}")
         return lines
 
     def find_gaps(self) -> str:
         """Return the gaps that the recorder reported, or an empty text."""
         return next((report.gaps for report in self.read_reports().values() if report.gaps), "")
+
+
+def _join_named(silent: Sequence[str]) -> str:
+    """Return the first silent processes as a list, with the number of the others."""
+    more = f" and {len(silent) - _MOST_NAMED} more" if len(silent) > _MOST_NAMED else ""
+    return ", ".join(silent[:_MOST_NAMED]) + more
+
+
+def _explain_search_path(pid: int, environment: Sequence[str]) -> str:
+    """Return why a Python did not find our `sitecustomize`, as its PYTHONPATH shows; else empty."""
+    paths = (word.partition("=")[2] for word in environment if word.startswith("PYTHONPATH="))
+    folders = next(paths, "").split(os.pathsep)
+    if find_hook_folder() not in folders:
+        return ", started with a PYTHONPATH of its own, without tracetui's folder"
+    for folder in folders[: folders.index(find_hook_folder())]:
+        if Path(f"/proc/{pid}/cwd", folder, "sitecustomize.py").exists():
+            return f", which runs the sitecustomize of {folder} instead of tracetui's"
+    return ""
 
 
 def _list_written(out: Path) -> tuple[list[dict[str, int]], set[int], int]:

@@ -16,6 +16,7 @@ import capture.record
 from capture.native.emit import Emitter
 from capture.record.call_phases import CallFacts
 from capture.record.process_notes import LastSteps
+from tracetui.process.command_lines import find_hook_folder
 from tracetui.process.process_reports import FOLDER_VARIABLE, ProcessReport, ReportFolder
 
 STAND_IN = Path(capture.record.__file__).parents[2] / "tests/capture/record/fake_torch"
@@ -45,7 +46,7 @@ def find_silent(reports: ReportFolder, environment: Mapping[str, str], *options:
 
 
 def test_a_process_without_the_recorder_is_named_with_the_reason(reports: ReportFolder) -> None:
-    ours = {**os.environ, **reports.environment}
+    ours = {**os.environ, **reports.environment, "PYTHONPATH": find_hook_folder()}
     (silent,) = find_silent(reports, ours)
     assert silent.endswith(")") and "-c print" in silent, "nothing shows the reason"
 
@@ -57,6 +58,7 @@ def test_a_process_without_the_recorder_is_named_with_the_reason(reports: Report
         ({}, ["-sE"], "-sE, which leaves the recorder out"),
         ({FOLDER_VARIABLE: "/elsewhere"}, [], "recorded by another tracetui"),
         ({FOLDER_VARIABLE: None}, [], "without tracetui's environment variables"),
+        ({"PYTHONPATH": "/elsewhere"}, [], "started with a PYTHONPATH of its own, without tracetui's folder"),
     ],
 )
 def test_the_reason_of_a_silent_process_is_looked_up(
@@ -67,6 +69,22 @@ def test_the_reason_of_a_silent_process_is_looked_up(
     (silent,) = find_silent(reports, environment, *options)
     assert silent.endswith(says)
     assert silent in reports.explain_empty_recording()
+
+
+def test_a_sitecustomize_before_ours_is_the_reason(reports: ReportFolder, tmp_path: Path) -> None:
+    """A program may put its folder before ours on the path: Python imports only the first sitecustomize."""
+    (tmp_path / "sitecustomize.py").touch()
+    path = os.pathsep.join([str(STAND_IN), str(tmp_path), find_hook_folder()])
+    (silent,) = find_silent(reports, {**os.environ, **reports.environment, "PYTHONPATH": path})
+    assert silent.endswith(f", which runs the sitecustomize of {tmp_path} instead of tracetui's")
+
+
+def test_all_silent_processes_are_named_if_nothing_is_recorded(reports: ReportFolder) -> None:
+    ours = {**os.environ, **reports.environment}
+    find_silent(reports, ours, "-I")
+    silent = find_silent(reports, ours, "-sE")
+    assert len(silent) == 2
+    assert all(each in reports.explain_empty_recording() for each in silent)
 
 
 REFUSED = """
