@@ -97,6 +97,25 @@ def _measure_length(value: Any) -> InputLength | None:
     return InputLength(1 if len(shape) == 1 else shape[0], shape[-1])
 
 
+def select_input(args: Any, kwargs: Any) -> tuple[str, Any]:
+    """Return the name and value of the input with the tokens of a call, or its first input without a name."""
+    name = next((each for each in TOKEN_ID_NAMES if each in kwargs), "")
+    if args:
+        return "", None if name else args[0]
+    return name, kwargs.get(name)
+
+
+def needs_positions(kwargs: Any) -> bool:
+    """Return whether the tokens before those of a call are known from their positions only."""
+    has_positions = any(each in kwargs for each in POSITION_NAMES)
+    return has_positions and not any(map(is_cache, kwargs.values()))
+
+
+def is_cache(value: Any) -> bool:
+    """Return whether a value is a KV cache of transformers."""
+    return hasattr(type(value), "get_seq_length")
+
+
 def find_cache(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return the KV cache of transformers that a call gets, or None."""
     for each in (*kwargs.values(), *args):  # every step asks: no generator

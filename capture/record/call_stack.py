@@ -6,7 +6,15 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from .call_phases import POSITION_NAMES, TOKEN_ID_NAMES, CallFacts, find_length, find_sizes, is_assisted
+from .call_phases import (
+    CallFacts,
+    find_length,
+    find_sizes,
+    is_assisted,
+    is_cache,
+    needs_positions,
+    select_input,
+)  # fmt: skip
 from .op_ids import LogShape
 
 if TYPE_CHECKING:
@@ -239,14 +247,17 @@ class StepDetail:
 class CallForm:
     """The form of a call of the step module: of calls of one form little is to be noted."""
 
-    def __init__(self, module: Any, step: RecordedStep, tensor: Any, name: str, kwargs: Any) -> None:
-        """`tensor` is the input that was measured, of this name, or without one the only input."""
+    def __init__(
+        self, module: Any, step: RecordedStep, tensor: Any, name: str, args: Any, kwargs: Any
+    ) -> None:
+        """`tensor` is the input that was measured, of this name, or without one the first input."""
         self.find_module: Callable[[], Any] = weakref.ref(module)
         self.length, self.sizes, self.generates = step.length, step.sizes, step.generates
         self.facts = step.open_facts
-        self._name, self._count = name, len(kwargs)
+        self._name, self._arg_count, self._kwarg_count = name, len(args), len(kwargs)
+        self._others = _list_others(args, kwargs)  # inputs after the first one
         self._dtype, self._shape, self._type = tensor.dtype, tensor.shape, type(tensor)
-        self._cache_name = next((key for key, value in kwargs.items() if _is_cache(value)), "")
+        self._cache_name = next((key for key, value in kwargs.items() if is_cache(value)), "")
         self._cache_type = type(kwargs.get(self._cache_name))
         batch, tokens = (1, 1) if step.length is None else step.length[:2]
         self._needs_past = step.generates and batch > 1  # else beams are counted
@@ -259,22 +270,27 @@ class CallForm:
         """Return the form of the call that began a step; None if its inputs must be searched each time."""
         if step.is_training or step.encodes or step.served is not None or step.needs_length:
             return None
-        name, value = _select_input(args, kwargs)
-        if type(value) is not tensor_type or not (step.length or (step.sizes and not name)):
+        name, value = select_input(args, kwargs)
+        is_only = len(args) == 1 and not kwargs
+        if type(value) is not tensor_type or not (step.length or (step.sizes and is_only)):
             return None
         measured = find_length((value,), {})
         is_other = measured != (step.length and step.length._replace(past=None, cache=0, beams=1))
-        return None if is_other or _needs_positions(kwargs) else cls(module, step, value, name, kwargs)
+        if is_other or needs_positions(kwargs) or any(map(is_cache, args)):
+            return None
+        return cls(module, step, value, name, args, kwargs)
 
     def match(self, args: Any, kwargs: Any) -> tuple[int, int] | None:
         """Return of a call the tokens read before (-1: unknown) and the id of its cache, or None.
 
         None is returned for a call of another form.
         """
-        if len(kwargs) != self._count or len(args) != (not self._name):
+        if len(kwargs) != self._kwarg_count or len(args) != self._arg_count:
             return None
         value = kwargs.get(self._name) if self._name else args[0]
         if type(value) is not self._type or value.dtype is not self._dtype or value.shape != self._shape:
+            return None
+        if self._others and _list_others(args, kwargs) != self._others:
             return None
         if self._cache_name:
             return self._read_past(kwargs)
@@ -291,22 +307,9 @@ class CallForm:
         return None
 
 
-def _select_input(args: Any, kwargs: Any) -> tuple[str, Any]:
-    """Return the name and value of the input with the tokens of a call, or its only input without a name."""
-    if args:
-        return "", args[0] if len(args) == 1 and not kwargs else None
-    name = next((each for each in TOKEN_ID_NAMES if each in kwargs), "")
-    return name, kwargs.get(name)
-
-
-def _needs_positions(kwargs: Any) -> bool:
-    """Return whether the tokens before those of a call are known from their positions only."""
-    has_positions = any(each in kwargs for each in POSITION_NAMES)
-    return has_positions and not any(map(_is_cache, kwargs.values()))
-
-
-def _is_cache(value: Any) -> bool:
-    return hasattr(type(value), "get_seq_length")
+def _list_others(args: Any, kwargs: Any) -> list[Any]:
+    """Return the types of the inputs after a first one without a name, and their names; else nothing."""
+    return [*map(type, (*args[1:], *kwargs.values())), *kwargs] if args else []
 
 
 class EndedStep(NamedTuple):

@@ -124,6 +124,83 @@ def test_a_signal_within_our_code_costs_two_steps_at_most(function: str, event: 
     assert rows.filter(name="unwatched (tracetui)").height or rows.filter(name="act").height
 
 
+SEVERAL_INPUTS = """
+import sys, torch
+from torch import nn
+class Cache:
+    def __init__(self):
+        self.length = 0
+    def get_seq_length(self):
+        return self.length
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(10, 8)
+    def forward(self, ids, cache=None, scale=1.0, past_key_values=None):
+        for each in (cache, past_key_values):
+            if isinstance(each, Cache):
+                each.length += ids.shape[1]
+        return self.embed(ids) * scale
+model, one = Model().eval(), torch.ones(1, 1, dtype=torch.long)
+for _ in range(12):
+    model(torch.ones(1, 3, dtype=torch.long))
+call_form = sys.modules["_tracetui_capture.record.call_stack"].CallForm
+match, repeats = call_form.match, []
+call_form.match = lambda *inputs: repeats.append(match(*inputs)) or repeats[-1]
+"""
+
+
+@pytest.mark.parametrize(
+    "inputs", ["one, [one]", "one, scale=2.0", "one, past_key_values=cache", "one, None"]
+)
+def test_a_call_with_inputs_after_the_tokens_is_one_of_a_form(inputs: str, tmp_path: Path) -> None:
+    code = f"""
+cache = Cache()
+for _ in range(60):
+    model({inputs})
+print(sum(repeat is not None for repeat in repeats))
+"""
+    result = run(SEVERAL_INPUTS + code, tmp_path)
+    assert int(result.stdout) >= 40 and steps(tmp_path) == 72
+    assert result.stderr == ""
+    last = recorded(tmp_path).events.filter(kind="step").sort("t").tail(60)
+    assert last["phase"].cast(str).to_list() == ["decode"] * 60
+    assert last["context"].to_list() == list(range(last["context"][0], last["context"][0] + 60))
+
+
+@pytest.mark.parametrize("inputs", ["one, cache", "one, past_key_values=cache"])
+def test_a_cache_in_place_of_none_is_another_form(inputs: str, tmp_path: Path) -> None:
+    """What the cache holds is the context, from the first call that gets one."""
+    code = f"""
+for length in (None, 100, None, 400):
+    cache = None
+    if length is not None:
+        cache = Cache()
+        cache.length = length
+    for _ in range(20):
+        model({inputs})
+"""
+    assert run(SEVERAL_INPUTS + code, tmp_path).stderr == ""
+    contexts = recorded(tmp_path).events.filter(kind="step").sort("t").tail(80)["context"].to_list()
+    assert contexts[20:40] == list(range(101, 121)) and contexts[60:] == list(range(401, 421))
+
+
+def test_token_ids_by_name_after_other_inputs_are_read_each_time(tmp_path: Path) -> None:
+    """As of an encoder and decoder: the tokens are those of the decoder."""
+    code = """
+class Translator(Model):
+    def forward(self, text, decoder_input_ids=None):
+        return super().forward(decoder_input_ids)
+translator = Translator().eval()
+del model
+for length in range(30):
+    translator(one, decoder_input_ids=torch.ones(1, 5 + length, dtype=torch.long))
+"""
+    assert run(SEVERAL_INPUTS + code, tmp_path).stderr == ""
+    contexts = recorded(tmp_path).events.filter(kind="step").sort("t").tail(29)["context"].to_list()
+    assert contexts == list(range(6, 35))
+
+
 def test_a_model_that_the_program_drops_is_gone(tmp_path: Path) -> None:
     code = """
 work(50)
