@@ -30,6 +30,17 @@ class InputLength(NamedTuple):
     cache: int = 0  # id of the cache that holds them
     beams: int = 1  # candidates per sequence that is produced
     is_drafted: bool = False  # whether it verifies a draft, of a model or looked up
+    is_vector: bool = False  # whether its ids have one dimension: a text, or one token each of several
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of the token ids."""
+        return self[1:2] if self.is_vector else self[:2]
+
+    @property
+    def forward_batch(self) -> int | None:
+        """The sequences, if nothing but the sizes is known; None if a vector may be one or several."""
+        return None if self.is_vector else self.batch
 
 
 class CallFacts(NamedTuple):
@@ -94,7 +105,8 @@ def _measure_length(value: Any) -> InputLength | None:
     shape = [size for size in value.shape if type(size) is int]  # sizes are symbolic while tracing
     if len(shape) != value.dim():
         return None
-    return InputLength(1 if len(shape) == 1 else shape[0], shape[-1])
+    is_vector = len(shape) == 1 and shape[0] > 1
+    return InputLength(1 if len(shape) == 1 else shape[0], shape[-1], is_vector=is_vector)
 
 
 def select_input(args: Any, kwargs: Any) -> tuple[str, Any]:
@@ -261,7 +273,7 @@ class PhaseTracker:
         self._phase = self._find_phase(length, coming, generates=generates)
         self._last, self._is_cached = length, is_cached
         if self._phase == "forward":
-            return CallFacts("forward", batch=length.batch)
+            return CallFacts("forward", batch=length.forward_batch)
         if self._phase == "verify":
             return CallFacts("verify", accepted, length.batch, (length.past or 0) + length.tokens)
         cached = self._phase == "decode" and length.tokens == 1

@@ -154,7 +154,7 @@ class RecordedStep:
         if self.served is not None:
             return self.served.facts
         if self.length is None or (self.length.tokens > 1 and not self.generates):
-            return CallFacts("forward", batch=self.length.batch if self.length else None)
+            return CallFacts("forward", batch=self.length.forward_batch if self.length else None)
         phase = "decode" if self.length.tokens == 1 and not self.encodes else "prefill"
         return CallFacts(phase, self.length.batch // self.length.beams, self.length.batch)
 
@@ -177,12 +177,13 @@ class RecordedStep:
         return facts._replace(phase="prefill") if self.encodes and facts.phase == "decode" else facts
 
     def _add_shape(self, facts: CallFacts) -> CallFacts:
-        sizes = self.sizes if self.length is None else self.length[:2]
-        shape = "x".join(map(str, sizes)) or None
-        if shape and facts.phase == "forward":
-            return facts._replace(batch=sizes[0], shape=shape)
-        reads_more = self.length is not None and self.length.tokens > 1  # than it produces
-        return facts._replace(shape=shape) if reads_more else facts
+        length, is_forward = self.length, facts.phase == "forward"
+        if length is None:
+            shape = "x".join(map(str, self.sizes)) or None
+            return facts._replace(batch=self.sizes[0], shape=shape) if shape and is_forward else facts
+        if not is_forward and length.tokens == 1:  # it reads no more than it produces
+            return facts
+        return facts._replace(shape="x".join(map(str, length.sizes if is_forward else length[:2])))
 
 
 class StepDetail:

@@ -164,7 +164,28 @@ IDS, MASK, PIXELS = (
 def test_the_tokens_of_a_call_are_found_among_its_inputs(
     args: tuple[object, ...], kwargs: dict[str, object], length: tuple[int, int] | None
 ) -> None:
-    assert find_length(args, kwargs) == (None if length is None else InputLength(*length))
+    found = find_length(args, kwargs)
+    assert (None if found is None else found[:2]) == length
+
+
+@pytest.mark.parametrize(
+    ("sizes", "facts"),
+    [
+        ([4, 4], CallFacts("forward", shape="4")),
+        ([4, 1], CallFacts("prefill", 1, 1, 4, shape="1x4")),
+        ([1, 1], CallFacts("decode", 1, 1, 1)),
+    ],
+)
+def test_infer_facts_of_a_vector_of_tokens_leaves_open_how_many_sequences_it_has(
+    sizes: list[int], facts: CallFacts
+) -> None:
+    """It is one text, or one token of each of several, as cells of recurrent networks take them."""
+    steps = [RecordedStep(0, is_training=False) for _ in sizes]
+    for step, size in zip(steps, sizes, strict=True):
+        step.read_call(CallReader(), object(), (Tensor("torch.int64", size),), {}, None)
+    assert steps[0].infer_facts(PhaseTracker(), steps[1].length) == facts
+    open_facts = steps[0].open_facts
+    assert open_facts is not None and open_facts.batch == (None if sizes[0] > 1 else 1)
 
 
 def test_no_tokens_are_looked_for_within_a_model_of_images() -> None:
