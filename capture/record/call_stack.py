@@ -107,7 +107,7 @@ class RecordedStep:
     ) -> None:
         """Note what a call of the step module, and the engine that makes it, say of the tokens."""
         self.is_open = False
-        self.generates = hasattr(type(module), "generate")
+        self.generates = hasattr(type(module), "generate") and kwargs.get("labels") is None
         self.served = served
         if served is not None:
             self.length = served.length

@@ -188,6 +188,27 @@ def test_infer_facts_of_a_vector_of_tokens_leaves_open_how_many_sequences_it_has
     assert open_facts is not None and open_facts.batch == (None if sizes[0] > 1 else 1)
 
 
+class Generator:
+    def generate(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("labels", "facts"),
+    [
+        (None, CallFacts("prefill", 2, 2, 7, shape="2x7")),
+        (IDS, CallFacts("forward", None, 2, shape="2x7")),
+    ],
+)
+def test_infer_facts_of_a_loss_is_a_forward_of_a_model_that_generates(
+    labels: Tensor | None, facts: CallFacts
+) -> None:
+    """An evaluation scores whole texts and produces no tokens."""
+    step = RecordedStep(0, is_training=False)
+    step.read_call(CallReader(), Generator(), (), {"input_ids": IDS, "labels": labels}, None)
+    assert step.infer_facts(PhaseTracker(), step.length) == facts
+    assert step.open_facts is not None and step.open_facts.phase == facts.phase
+
+
 def test_no_tokens_are_looked_for_within_a_model_of_images() -> None:
     """The embedding of its timesteps takes integers."""
     for shape, is_searched in (((2, 4, 8, 8), False), ((2, 4, 8), True)):
