@@ -210,7 +210,7 @@ class RepeatRecorder:
         step, length = self._step, form.length
         assert step is not None  # noqa: S101
         if length is not None and past is not NO_CACHE:
-            length = InputLength(length.batch, length.tokens, *past, length.beams, length.is_drafted)
+            length = length._replace(past=past[0], cache=past[1])
         end, facts = self._find_end(step, at, length), step.infer_facts(self._phases, length)
         ended = EndedStep(step.start, end - step.start, self._pop_rows(), facts, self.track, self._ops.lens)
         step.start, step.length = at, length
