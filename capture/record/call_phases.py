@@ -117,10 +117,11 @@ def select_input(args: Any, kwargs: Any) -> tuple[str, Any]:
     return name, kwargs.get(name)
 
 
-def needs_positions(kwargs: Any) -> bool:
-    """Return whether the tokens before those of a call are known from their positions only."""
+def needs_search(args: Any, kwargs: Any) -> bool:
+    """Return whether the tokens before those of a call are known from positions only, or a nameless cache."""
     has_positions = any(each in kwargs for each in POSITION_NAMES)
-    return has_positions and not any(map(is_cache, kwargs.values()))
+    is_cached = any(map(is_cache, kwargs.values()))
+    return (has_positions and not is_cached) or any(map(is_cache, args))
 
 
 def is_cache(value: Any) -> bool:

@@ -12,7 +12,7 @@ from .call_phases import (
     find_sizes,
     is_assisted,
     is_cache,
-    needs_positions,
+    needs_search,
     select_input,
 )  # fmt: skip
 from .op_ids import LogShape
@@ -272,14 +272,12 @@ class CallForm:
         if step.is_training or step.encodes or step.served is not None or step.needs_length:
             return None
         name, value = select_input(args, kwargs)
-        is_only = len(args) == 1 and not kwargs
-        if type(value) is not tensor_type or not (step.length or (step.sizes and is_only)):
+        has_size = step.length or (step.sizes and (len(args), len(kwargs)) == (1, 0))
+        if type(value) is not tensor_type or not has_size or needs_search(args, kwargs):
             return None
         measured = find_length((value,), {})
         is_other = measured != (step.length and step.length._replace(past=None, cache=0, beams=1))
-        if is_other or needs_positions(kwargs) or any(map(is_cache, args)):
-            return None
-        return cls(module, step, value, name, args, kwargs)
+        return None if is_other else cls(module, step, value, name, args, kwargs)
 
     def match(self, args: Any, kwargs: Any) -> tuple[int, int] | None:
         """Return of a call the tokens read before (-1: unknown) and the id of its cache, or None.
