@@ -23,7 +23,7 @@ class StepModule:
 
     def __init__(self) -> None:
         self._module: Callable[[], Any] = _dead_ref  # weak reference: the program may drop it
-        self._size = -1
+        self._size, self._is_frozen = -1, False
         self._weights_address = 0
         self._other_calls: dict[int, int] = {}  # calls of other modules since the last step call
         self._max_other_calls = 0  # most such calls of one module so far
@@ -34,8 +34,11 @@ class StepModule:
         self._writers: set[int] = set()  # ids of modules that were found to write texts in turn
         self._text_reader = 0  # id of the first module called since the last step, if it read a text
 
-    def is_step_call(self, module: Any, size: int) -> bool:
-        """Return whether a top-level call of a module starts a step, and update the step module."""
+    def is_step_call(self, module: Any, size: int, *, learns: bool = False) -> bool:
+        """Return whether a top-level call of a module starts a step, and update the step module.
+
+        `learns` if the call is for gradients, in a program that trains.
+        """
         step_module = self._module()
         if step_module is None or module is step_module or self._has_same_weights(module, size):
             if step_module is None:
@@ -45,14 +48,19 @@ class StepModule:
                 self._other_calls.clear()
             return True
         count = self._other_calls[id(module)] = self._other_calls.get(id(module), 0) + 1
-        is_larger = size > self._size and id(module) not in self._replaced_modules
-        if is_larger:
-            self.outgrown_count += 1
-        if is_larger or (size and count > MAX_OTHER_CALLS + 2 * self._max_other_calls):
+        is_learner = learns and self._is_frozen and not _is_frozen(module)
+        has_many_calls = size > 0 and count > MAX_OTHER_CALLS + 2 * self._max_other_calls
+        if self._outgrows(module, size, is_learner=is_learner) or is_learner or has_many_calls:
             self._replaced_modules.add(id(step_module))
             self.replace(module, size)
             return True
         return False
+
+    def _outgrows(self, module: Any, size: int, *, is_learner: bool) -> bool:
+        """Return whether steps so far were none, as a module is larger, or learns for the first time."""
+        outgrows = (is_learner or size > self._size) and id(module) not in self._replaced_modules
+        self.outgrown_count += outgrows
+        return outgrows
 
     def resume_text(
         self, module: Any, size: int, step: RecordedStep, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -110,7 +118,7 @@ class StepModule:
 
     def replace(self, module: Any, size: int) -> None:
         """Make another module the step module."""
-        self._module, self._size = weakref.ref(module), size
+        self._module, self._size, self._is_frozen = weakref.ref(module), size, _is_frozen(module)
         self._weights_address = _find_weights_address(module)
         self._replaced_modules.discard(id(module))
         self._other_calls.clear()
@@ -197,6 +205,13 @@ def _find_weights_address(module: Any) -> int:
     with suppress(Exception):  # weights may be fake, offloaded or not created yet
         return int(next(module.parameters()).data_ptr())
     return id(module)
+
+
+def _is_frozen(module: Any) -> bool:
+    """Return whether no weight of a module learns."""
+    with suppress(Exception):  # weights may be of any kind
+        return not any(weight.requires_grad for weight in module.parameters())
+    return False
 
 
 def _dead_ref() -> None:

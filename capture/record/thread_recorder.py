@@ -464,7 +464,8 @@ class ThreadRecorder(RepeatRecorder):
         former, step = self._step_module.module, self._step
         if step and self._step_module.resume_text(module, size, step, args, kwargs):
             self._drop_step()
-        if not self._step_module.is_step_call(module, size):
+        learns = self._shared.is_training and self._shared.torch.is_grad_enabled()
+        if not self._step_module.is_step_call(module, size, learns=learns):
             return False
         if self._step_module.outgrown_count > outgrown:
             self._shared.recording.rename(module)

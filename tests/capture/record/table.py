@@ -59,6 +59,7 @@ TABLE: Final = {
     "train_two_optimizers": Made(10),
     "train_scheduled": Made(10),
     "train_contrastive": Made(9),
+    "train_preferences": Made(12),
     "train_then_evaluate": Made(18),
     "compiled": Made(21, 20),
     "compiled_fullgraph": Made(21, 20),

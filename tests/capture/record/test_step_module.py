@@ -6,8 +6,8 @@ from capture.record.step_module import MAX_OTHER_CALLS, StepModule
 
 
 class Weights:
-    def __init__(self, place: int) -> None:
-        self.place = place
+    def __init__(self, place: int, *, requires_grad: bool) -> None:
+        self.place, self.requires_grad = place, requires_grad
 
     def data_ptr(self) -> int:
         return self.place
@@ -16,11 +16,11 @@ class Weights:
 class Module:
     """A module that is called from outside of any."""
 
-    def __init__(self, size: int, place: int | None = None) -> None:
-        self.size, self.place = size, place or id(self)
+    def __init__(self, size: int, place: int | None = None, *, learns: bool = True) -> None:
+        self.size, self.place, self.learns = size, place or id(self), learns
 
     def parameters(self) -> object:
-        return iter([Weights(self.place)])
+        return iter([Weights(self.place, requires_grad=self.learns)])
 
 
 def steps(root: StepModule, *calls: Module) -> list[int]:
@@ -62,6 +62,14 @@ def test_a_model_that_is_dropped_leaves_its_place() -> None:
     assert steps(root, model) == [90]
     del model
     assert steps(root, Module(40)) == [40]
+
+
+def test_a_frozen_model_makes_no_step_once_another_learns() -> None:
+    frozen, learner, root = Module(50, learns=False), Module(50), StepModule()
+    calls = [(frozen, False), (frozen, False), (learner, True), (learner, True)] * 4
+    made = [each is learner for each, learns in calls if root.is_step_call(each, each.size, learns=learns)]
+    assert made == [False, False] + [True] * 8 and root.outgrown_count == 1
+    assert steps(StepModule(), *[frozen, learner] * 4) == [50] * 4, "nothing learns"
 
 
 class Ids:
