@@ -48,13 +48,20 @@ class StepModule:
                 self._other_calls.clear()
             return True
         count = self._other_calls[id(module)] = self._other_calls.get(id(module), 0) + 1
-        is_learner = learns and self._is_frozen and not _is_frozen(module)
+        is_learner = learns and self._is_frozen_copy_of(module, size)
         has_many_calls = size > 0 and count > MAX_OTHER_CALLS + 2 * self._max_other_calls
         if self._outgrows(module, size, is_learner=is_learner) or is_learner or has_many_calls:
             self._replaced_modules.add(id(step_module))
             self.replace(module, size)
             return True
         return False
+
+    def _is_frozen_copy_of(self, module: Any, size: int) -> bool:
+        """Return whether the step module has no weight that learns, unlike a module of its size.
+
+        One of another size may be a head behind a frozen model.
+        """
+        return size == self._size and self._is_frozen and not _is_frozen(module)
 
     def _outgrows(self, module: Any, size: int, *, is_learner: bool) -> bool:
         """Return whether steps so far were none, as a module is larger, or learns for the first time."""

@@ -259,7 +259,8 @@ def _explain_search_path(pid: int, environment: Sequence[str]) -> str:
         return ", started with a PYTHONPATH of its own, without tracetui's folder"
     for folder in folders[: folders.index(find_hook_folder())]:
         if Path(f"/proc/{pid}/cwd", folder, "sitecustomize.py").exists():
-            return f", which runs the sitecustomize of {folder} instead of tracetui's"
+            place = clean(folder, 200) or "its working folder"
+            return f", which runs the sitecustomize of {place} instead of tracetui's"
     return ""
 
 

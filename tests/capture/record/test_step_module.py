@@ -70,6 +70,10 @@ def test_a_frozen_model_makes_no_step_once_another_learns() -> None:
     made = [each is learner for each, learns in calls if root.is_step_call(each, each.size, learns=learns)]
     assert made == [False, False] + [True] * 8 and root.outgrown_count == 1
     assert steps(StepModule(), *[frozen, learner] * 4) == [50] * 4, "nothing learns"
+    root, head = StepModule(), Module(5)
+    calls = [(frozen, False), (head, True)] * 4
+    made = [each.size for each, learns in calls if root.is_step_call(each, each.size, learns=learns)]
+    assert made == [50] * 4, "a head that learns behind a frozen model makes none"
 
 
 class Ids:
